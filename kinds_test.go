@@ -295,6 +295,39 @@ func TestPermits(t *testing.T) {
 	}
 }
 
+// TestPermitIsHandedOff checks that a permit passes to the waiter behind the front of the line,
+// without a request: the front requests a permit of its own.
+func TestPermitIsHandedOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := clientsOf(t, 1)[0].Semaphore("x", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		permit := got(t, s.Acquire)
+		var waiters [2]chan *dlock.Lease
+		for i := range waiters {
+			waiters[i] = make(chan *dlock.Lease, 1)
+			go func() { waiters[i] <- got(t, s.Acquire) }()
+			synctest.Wait()
+		}
+		front, behind := waiters[0], waiters[1]
+		frees(t, permit)
+		synctest.Wait()
+		if len(behind) != 1 || len(front) != 0 {
+			t.Fatalf("the front has %d permits, and the waiter behind it %d",
+				len(front), len(behind))
+		}
+		lease := <-behind
+		if lease.Owner() != permit.Owner() || lease.Fence() != permit.Fence()+1 {
+			t.Errorf("the owner %s with the fence %x after %s with %x",
+				lease.Owner(), lease.Fence(), permit.Owner(), permit.Fence())
+		}
+		frees(t, lease)
+		frees(t, <-front)
+	})
+}
+
 // TestKindsOfOneNameConflict checks that a name is of one kind, and a semaphore has one limit,
 // while it is in use.
 func TestKindsOfOneNameConflict(t *testing.T) {
@@ -520,8 +553,8 @@ func TestOneLeaderAtATime(t *testing.T) {
 					}
 					return nil
 				}, dlock.WithMaxHold(2*time.Second))
-				if !errors.Is(err, context.Canceled) {
-					t.Errorf("Elect: %v", err)
+				if !errors.Is(err, context.Canceled) || ctx.Err() == nil {
+					t.Errorf("Elect: %v, and its context: %v", err, ctx.Err())
 				}
 			})
 		}
@@ -567,7 +600,9 @@ func TestElectEnds(t *testing.T) {
 			t.Error("a nil function is accepted")
 		}
 		wild := errors.New("wild")
-		err := c.Elect(t.Context(), "x", func(context.Context, *dlock.Lease) error { return wild })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := c.Elect(ctx, "x", func(context.Context, *dlock.Lease) error { return wild })
 		if !errors.Is(err, wild) {
 			t.Errorf("after an error of the leader: %v", err)
 		}
@@ -584,6 +619,64 @@ func TestElectEnds(t *testing.T) {
 		})
 		if !errors.Is(err, dlock.ErrClosed) {
 			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// TestElectionIsNotHandedOff has a client that stands for election twice. Each term has a grant of
+// its own, so candidates of other clients get their turns.
+func TestElectionIsNotHandedOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1)[0]
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		owners := map[string]bool{} // guarded by the election
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				_ = c.Elect(ctx, "x", func(_ context.Context, l *dlock.Lease) error {
+					if owners[l.Owner()] {
+						t.Error("a grant serves two terms")
+					}
+					if owners[l.Owner()] = true; len(owners) == 6 {
+						stop()
+					}
+					time.Sleep(time.Millisecond) // the other candidate waits for the lock
+					return nil
+				})
+			})
+		}
+		all.Wait()
+		if len(owners) < 6 {
+			t.Errorf("%d terms", len(owners))
+		}
+	})
+}
+
+// TestResignedLeaderPauses checks that a leader that resigned leaves other candidates some time.
+func TestResignedLeaderPauses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientsOf(t, 1)[0]
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var resigned time.Time
+		terms := 0
+		_ = c.Elect(ctx, "x", func(context.Context, *dlock.Lease) error {
+			if terms++; terms > 1 {
+				wantAt(t, "the next term", time.Since(resigned), 55*time.Millisecond,
+					6*time.Millisecond)
+			}
+			if terms == 5 {
+				stop()
+			}
+			time.Sleep(time.Second)
+			resigned = time.Now()
+			return nil
+		})
+		if terms != 5 {
+			t.Errorf("%d terms", terms)
 		}
 	})
 }

@@ -183,6 +183,34 @@ func TestNoLeaseJoinsAMove(t *testing.T) {
 	})
 }
 
+// TestHandleOfAnotherBackend checks that a client refuses the handle of another type of driver. The
+// error names both backends, and the handle is still good.
+func TestHandleOfAnotherBackend(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		space := &membackend.Options{Space: rand.Text()}
+		c := open(t, &hooked{movable: membackend.New(space).(movable)})
+		other := open(t, membackend.New(space))
+		handle, err := takes(t, c, "x").Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = other.Adopt(t.Context(), handle)
+		for _, part := range []string{
+			`dlock: adopt "x"`, `of the backend "dlock_test"`, `this client has "mem"`,
+		} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("the error is %v, want %s", err, part)
+			}
+		}
+		adopted, err := c.Adopt(t.Context(), handle)
+		if err != nil {
+			t.Fatalf("Adopt after the refusal: %v", err)
+		}
+		frees(t, adopted)
+	})
+}
+
 // TestAdoptedLeaseIsReentrant checks that an adopted lease can be taken again in its context.
 func TestAdoptedLeaseIsReentrant(t *testing.T) {
 	t.Parallel()

@@ -39,8 +39,8 @@ var allCases = []Case{
 	},
 	{
 		Name: "MissingLockIsWaitedForAlone",
-		Promise: "While a LockAll waits for one lock, other clients can lock the rest of its " +
-			"names.",
+		Promise: "While a LockAll waits for one lock, another client gets each of the rest of " +
+			"its names within the time of an attempt.",
 		run: missingLockIsWaitedForAlone,
 	},
 	{
@@ -86,6 +86,10 @@ var allCases = []Case{
 
 // turnsTime is the time limit of ManyLockAllsGetTheirTurns. Without progress the calls never end.
 const turnsTime = 4 * prompt
+
+// attemptAnswers is the number of answers, one after the other, until a lock is free again that a
+// LockAll of three names had in an attempt, and another client has it.
+const attemptAnswers = 8
 
 // several returns n names of locks that begin with the name of the case.
 func (f *fixture) several(n int) (names []string) {
@@ -236,15 +240,22 @@ func manyLockAllsGetTheirTurns(f *fixture) {
 }
 
 func missingLockIsWaitedForAlone(f *fixture) {
-	c, other := f.client(), f.client()
+	f.timed()
+	c, t := f.tapped()
+	other := f.client()
 	names := f.several(3)
 	taken := f.lock(other, names[1])
 	var m *dlock.MultiLease
 	var err error
 	done := async(func() { m, err = c.LockAll(f.ctx, names) })
+	t.await(acquire, 1, wasBusy)
 	for range 3 { // it may have each for the time of one attempt
-		f.unlock(f.lockWithin(other, prompt, names[0]))
-		f.unlock(f.lockWithin(other, prompt, names[2]))
+		for _, name := range []string{names[0], names[2]} {
+			begun := time.Now()
+			lease := f.lockWithin(other, prompt, name)
+			f.inTimeOf(bound, attemptAnswers, "another client has the lock", begun, time.Now())
+			f.unlock(lease)
+		}
 	}
 	f.unlock(taken)
 	if f.within(prompt, "LockAll returns", done) && err == nil {

@@ -1,9 +1,13 @@
 package conformance
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -20,12 +24,12 @@ var capabilityCases = []Case{
 	{
 		Name: "UnclaimedModesAreRefused",
 		Promise: "A request in a mode that the driver does not claim returns ErrUnsupported and " +
-			"leaves nothing on the server.",
+			"leaves nothing on the server. So do RWMutex and Semaphore of a client.",
 		run: unclaimedModesAreRefused,
 	},
 	{
 		Name: "UnclaimedMovesAreRefused",
-		Promise: "Where the driver does not claim it, Export and Downgrade return " +
+		Promise: "Where the driver does not claim it, Export, Adopt and Downgrade return " +
 			"ErrUnsupported, and the lease stays held.",
 		run: unclaimedMovesAreRefused,
 	},
@@ -103,6 +107,15 @@ func unclaimedModesAreRefused(f *fixture) {
 		f.isErr("Release after the refusal",
 			f.tryRelease(f.ctx, d, &backend.Grant{Request: *req}), backend.ErrNotHeld)
 	}
+	c := f.client()
+	if f.caps.Modes&backend.Shared == 0 {
+		_, err := c.RWMutex(f.name)
+		f.isErr("RWMutex", err, dlock.ErrUnsupported)
+	}
+	if f.caps.Modes&backend.Permit == 0 {
+		_, err := c.Semaphore(f.name, 2)
+		f.isErr("Semaphore", err, dlock.ErrUnsupported)
+	}
 	f.release(d, f.grant(d, f.try(f.long())))
 }
 
@@ -112,6 +125,8 @@ func unclaimedMovesAreRefused(f *fixture) {
 	if !f.caps.Move {
 		_, err := lease.Export(f.ctx)
 		f.isErr("Export", err, dlock.ErrUnsupported)
+		_, err = c.Adopt(f.ctx, f.handle(lease))
+		f.isErr("Adopt", err, dlock.ErrUnsupported)
 	}
 	if f.caps.Modes&backend.Shared == 0 {
 		f.isErr("Downgrade", lease.Downgrade(f.ctx), dlock.ErrUnsupported)
@@ -136,6 +151,21 @@ func unclaimedFairnessIsRefused(f *fixture) {
 	}
 	f.held(c, lease)
 	f.unlock(lease)
+}
+
+// handle returns a handle for the lock of lease, as a process of another version of the backend may
+// have exported it.
+func (f *fixture) handle(lease *dlock.Lease) string {
+	driver := strings.TrimLeft(reflect.TypeOf(f.driver()).String(), "*")
+	pkg, _, _ := strings.Cut(driver, ".")
+	text, err := json.Marshal(map[string]any{
+		"b": strings.TrimSuffix(pkg, "backend"), "n": lease.Name(), "m": backend.Exclusive,
+		"t": f.long(), "k": lease.Owner() + ".x",
+	})
+	if err != nil {
+		f.Fatalf("a handle: %v", err)
+	}
+	return "dlock1." + base64.RawURLEncoding.EncodeToString(text)
 }
 
 func requireIsAMinimum(f *fixture) {

@@ -788,10 +788,17 @@ type pending struct {
 
 // lockAsync begins to lock name in the background.
 func (f *fixture) lockAsync(c *dlock.Client, name string, opts ...dlock.Option) *pending {
+	return f.begin(func(ctx context.Context) (*dlock.Lease, error) {
+		return c.Lock(ctx, name, opts...)
+	})
+}
+
+// begin calls lock, which may be an RLock or an Acquire, in the background.
+func (f *fixture) begin(lock func(context.Context) (*dlock.Lease, error)) *pending {
 	p := &pending{}
 	ctx, cancel := context.WithCancel(f.ctx)
 	p.cancel = cancel
-	p.done = async(func() { p.lease, p.err = c.Lock(ctx, name, opts...) })
+	p.done = async(func() { p.lease, p.err = lock(ctx) })
 	return p
 }
 

@@ -73,6 +73,43 @@ var sharedCases = []Case{
 		run:     writerGetsInAmongReaders,
 	},
 	{
+		Name: "ReaderGetsInAmongWriters",
+		Mode: backend.Shared,
+		Promise: "A reader gets the lock although the writers of three clients come all the " +
+			"time.",
+		run: readerGetsInAmongWriters,
+	},
+	{
+		Name: "ReadersAndWritersAreServedInOrder",
+		Mode: backend.Shared,
+		Promise: "Where the backend is always fair, readers and writers of different clients " +
+			"are served in the order in which they began to wait; readers without a writer " +
+			"between them hold the lock together.",
+		run: readersAndWritersAreServedInOrder,
+	},
+	{
+		Name: "ReadersOfAClientMakeNoTrip",
+		Mode: backend.Shared,
+		Promise: "The readers of one client that get the lock together cost one Acquire and one " +
+			"Release, and a stream of them keeps no writer of another client waiting.",
+		run: readersOfAClientMakeNoTrip,
+	},
+	{
+		Name: "DeadWriterDelaysReadersNoMoreThanATerm",
+		Mode: backend.Shared,
+		Promise: "A writer that waits between readers, and whose process died, delays the " +
+			"reader after it by at most a term, and 10 s if the reader before it stays.",
+		run: deadWriterDelaysReadersNoMoreThanATerm,
+	},
+	{
+		Name: "LostRepliesLoseNoReader",
+		Mode: backend.Shared,
+		Promise: "Whichever answer is lost while a client locks and unlocks as a reader, no " +
+			"writer gets the lock of another reader, and afterwards a writer gets it.",
+		Faults: true,
+		run:    lostRepliesLoseNoReader,
+	},
+	{
 		Name: "OneWriterOrManyReaders",
 		Mode: backend.Shared,
 		Promise: "Whatever clients do, there is one writer and no reader, or no writer and any " +
@@ -151,6 +188,36 @@ var permitCases = []Case{
 		Promise: "Break of one holder of a permit ends its lease alone, and Break without an " +
 			"owner ends all.",
 		run: breakEndsOnePermit,
+	},
+	{
+		Name: "PermitsAreServedInOrder",
+		Mode: backend.Permit,
+		Promise: "Where the backend is always fair, clients get permits in the order in which " +
+			"they began to wait.",
+		run: permitsAreServedInOrder,
+	},
+	{
+		Name: "DeadPermitWaiterDelaysNoMoreThanATerm",
+		Mode: backend.Permit,
+		Promise: "A waiter for a permit whose process died delays the waiters behind it by at " +
+			"most one term.",
+		run: deadPermitWaiterDelaysNoMoreThanATerm,
+	},
+	{
+		Name: "RestartKeepsPermits",
+		Mode: backend.Permit,
+		Promise: "After a restart of the server no more permits are held than the limit, and a " +
+			"waiter gets a permit that is released.",
+		Faults: true,
+		Alone:  true,
+		run:    restartKeepsPermits,
+	},
+	{
+		Name: "LateRequestsReviveNoPermit",
+		Mode: backend.Permit,
+		Promise: "A renewal or a release of an expired permit that is executed late revives no " +
+			"permit, and does not affect the next holder's permit.",
+		run: lateRequestsReviveNoPermit,
 	},
 	{
 		Name: "LostRepliesLoseNoPermit",
@@ -356,6 +423,160 @@ func writerGetsInAmongReaders(f *fixture) {
 	}
 	stop()
 	readers.Wait()
+}
+
+func readerGetsInAmongWriters(f *fixture) {
+	ctx, stop := context.WithCancel(f.ctx)
+	var writers sync.WaitGroup
+	var writes atomic.Int64
+	for range 3 {
+		m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
+		for range 4 {
+			writers.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := m.Lock(ctx)
+					if err != nil {
+						continue
+					}
+					writes.Add(1)
+					time.Sleep(nap)
+					f.unlock(lease)
+				}
+			})
+		}
+	}
+	m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
+	for range 3 {
+		before := writes.Load()
+		f.eventually(prompt, func() bool { return writes.Load() > before })
+		f.unlock(f.granted(f.begin(m.RLock), prompt))
+	}
+	stop()
+	writers.Wait()
+}
+
+func readersAndWritersAreServedInOrder(f *fixture) {
+	f.withQueue()
+	lease := f.lock(f.client(), f.name)
+	l := &line{f: f}
+	for i := range inLine {
+		c, t := f.tapped()
+		m := f.rwMutex(c)
+		if i%3 < 2 { // two readers, and then a writer
+			l.join(t, i/3*2, f.begin(m.RLock))
+		} else {
+			l.join(t, i/3*2+1, f.begin(m.Lock))
+		}
+	}
+	f.unlock(lease)
+	l.check()
+}
+
+func readersOfAClientMakeNoTrip(f *fixture) {
+	const readers = 20
+	c, t := f.tapped()
+	other := f.client()
+	m := f.rwMutex(c)
+	writer := f.lock(other, f.name)
+	var waiting [readers]*pending
+	for i := range waiting {
+		waiting[i] = f.begin(m.RLock)
+	}
+	t.await(acquire, 1, wasBusy)
+	time.Sleep(asleep) // until all of them wait in the line of the client
+	f.unlock(writer)
+	var leases []*dlock.Lease
+	for _, p := range waiting {
+		leases = append(leases, f.granted(p, prompt))
+	}
+	for _, lease := range leases {
+		f.unlock(lease)
+	}
+	calls, _ := t.snapshot()
+	grants := count(calls, acquire, wasGranted) + count(calls, wait, wasGranted)
+	if releases := t.number(release); grants != 1 || releases != 1 {
+		f.Errorf("%d readers of a client cost %d grants and %d releases, want 1 and 1",
+			readers, grants, releases)
+	}
+	f.writerAmongReadersOf(m, other)
+}
+
+// writerAmongReadersOf checks that a client gets the lock as a writer, among readers of m that come
+// all the time.
+func (f *fixture) writerAmongReadersOf(m dlock.RWMutex, c *dlock.Client) {
+	f.Helper()
+	ctx, stop := context.WithCancel(f.ctx)
+	var reads atomic.Int64
+	stream := async(func() {
+		parallel(4, func(int) {
+			for ctx.Err() == nil {
+				lease, err := m.RLock(ctx)
+				if err != nil {
+					continue
+				}
+				reads.Add(1)
+				time.Sleep(nap)
+				f.unlock(lease)
+			}
+		})
+	})
+	defer func() { stop(); <-stream }()
+	f.eventually(prompt, func() bool { return reads.Load() > 10 })
+	f.unlock(f.lockWithin(c, prompt, f.name))
+}
+
+// placeBound is the time after which the place of a dead waiter ends even if its term is shorter.
+const placeBound = 10 * time.Second
+
+func deadWriterDelaysReadersNoMoreThanATerm(f *fixture) {
+	for _, stays := range []bool{false, true} { // the reader in front of the dead writer
+		reader := f.soon("TryRLock", f.rwMutex(f.client()).TryRLock)
+		dead, deadTap := f.tapped(dlock.WithTTL(f.brief()))
+		c, t := f.tapped()
+		f.lockAsync(dead, f.name)
+		deadTap.await(acquire, 1, wasBusy)
+		next := f.begin(f.rwMutex(c).RLock)
+		if f.caps.Fair == backend.FairAlways { // otherwise the reader may overtake the writer
+			t.await(acquire, 1, wasBusy)
+		}
+		deadTap.kill()
+		due := time.Now().Add(f.brief())
+		if stays {
+			due = time.Now().Add(max(f.brief(), placeBound))
+		} else {
+			f.unlock(reader)
+		}
+		f.unlock(f.grantedBy(next, due))
+		if stays {
+			f.unlock(reader)
+		}
+	}
+}
+
+func lostRepliesLoseNoReader(f *fixture) {
+	const answers = 6
+	opts := []dlock.Option{dlock.WithTTL(f.long()), dlock.WithLocalHandoff(0)}
+	c, other := f.client(opts...), f.client(opts...)
+	m := f.rwMutex(c)
+	kept := f.soon("TryRLock", f.rwMutex(other).TryRLock)
+	visit := func() {
+		f.unlockUncertainly(f.granted(f.begin(m.RLock), prompt))
+	}
+	visit() // opens the connection, so that only answers to RLock and Unlock are lost
+	for nth := range answers {
+		f.faults.DropReply(f, nth+1)
+		visit()
+		visit()
+	}
+	f.settle(other)
+	if err := kept.Err(); err != nil {
+		f.Errorf("the lease of the other reader: %v", err)
+	}
+	if _, err := c.TryLock(f.ctx, f.name); err == nil {
+		f.violation("a writer got the lock of a reader")
+	}
+	f.unlock(kept)
+	f.unlock(f.lock(c, f.name))
 }
 
 func oneWriterOrManyReaders(f *fixture) {
@@ -622,6 +843,133 @@ func breakEndsOnePermit(f *fixture) {
 	_, err = f.renew(other, next)
 	f.isErr("renewal after a break of all", err, backend.ErrLost)
 	f.release(other, f.grantSoon(other, f.try(f.long()))) // no semaphore is left
+}
+
+func permitsAreServedInOrder(f *fixture) {
+	f.withQueue()
+	const limit = 2
+	c := f.client()
+	kept := f.permitOf(f.semaphore(c, limit)) // so that one permit at a time is released
+	permit := f.permitOf(f.semaphore(c, limit))
+	l := &line{f: f}
+	for i := range inLine {
+		c, t := f.tapped()
+		l.join(t, i, f.begin(f.semaphore(c, limit).Acquire))
+	}
+	f.unlock(permit)
+	l.check()
+	f.unlock(kept)
+}
+
+func deadPermitWaiterDelaysNoMoreThanATerm(f *fixture) {
+	const limit = 2
+	holder := f.semaphore(f.client(), limit)
+	kept, permit := f.permitOf(holder), f.permitOf(holder)
+	dead, deadTap := f.tapped(dlock.WithTTL(f.brief()))
+	c, t := f.tapped()
+	f.begin(f.semaphore(dead, limit).Acquire)
+	deadTap.await(acquire, 1, wasBusy)
+	waiter := f.begin(f.semaphore(c, limit).Acquire)
+	t.await(acquire, 1, wasBusy)
+	deadTap.kill()
+	f.unlock(permit)
+	f.unlock(f.grantedBy(waiter, time.Now().Add(f.brief())))
+	f.unlock(kept)
+}
+
+func restartKeepsPermits(f *fixture) {
+	const limit = 3
+	c := f.client(dlock.WithTTL(f.ttl(20*time.Second)), dlock.WithLocalHandoff(0))
+	holder := f.semaphore(c, limit)
+	var held []*dlock.Lease
+	for range limit {
+		held = append(held, f.permitOf(holder))
+	}
+	other, t := f.tapped()
+	waiter := f.begin(f.semaphore(other, limit).Acquire)
+	t.await(acquire, 1, wasBusy)
+	f.restart()
+	canLose := f.caps.Fencing != backend.FenceDurable || f.caps.Session
+	err := held[0].Unlock(f.ctx)
+	lost := canLose && errors.Is(err, dlock.ErrLost)
+	if err != nil && !lost && !errors.Is(err, dlock.ErrUncertain) {
+		f.Errorf("Unlock: %v", err)
+	}
+	kept := []*dlock.Lease{f.granted(waiter, prompt)}
+	for _, lease := range held[1:] {
+		if f.isKept(lease) {
+			kept = append(kept, lease)
+		} else if !canLose {
+			f.Errorf("a server that keeps its data lost a permit: %v", lease.Err())
+		}
+	}
+	extra, err := f.semaphore(f.client(), limit).TryAcquire(f.ctx)
+	if err == nil {
+		f.unlock(extra)
+	}
+	for _, lease := range kept {
+		if !f.isKept(lease) {
+			f.violation("a permit that was held after the restart went to another holder")
+		}
+	}
+	if err == nil && len(kept) == limit {
+		f.violation("%d holders of %d permits", limit+1, limit)
+	}
+	for _, lease := range kept {
+		f.unlock(lease)
+	}
+}
+
+// isKept reports whether the server has the grant of lease, which it may have lost.
+func (f *fixture) isKept(lease *dlock.Lease) bool {
+	f.Helper()
+	var err error
+	if !f.eventually(prompt, func() bool {
+		err = lease.Extend(f.ctx)
+		return err == nil || lease.Err() != nil
+	}) {
+		f.Errorf("Extend: %v", err)
+	}
+	return err == nil
+}
+
+func lateRequestsReviveNoPermit(f *fixture) {
+	f.withoutSession()
+	_ = ability[Delayer](f)
+	const limit = 2
+	for what, late := range map[string]func(context.Context, backend.Driver, *backend.Grant) error{
+		"Renew": func(ctx context.Context, d backend.Driver, g *backend.Grant) error {
+			_, err := d.Renew(ctx, g)
+			return err
+		},
+		"Release": func(ctx context.Context, d backend.Driver, g *backend.Grant) error {
+			return d.Release(ctx, g)
+		},
+	} {
+		d := f.warm(f.driver())
+		g := f.grant(d, f.permit(limit, f.ttl(2*time.Second)))
+		p := f.delay(d, &g.Request)
+		p.giveUp(what, func(ctx context.Context) error { return late(ctx, d, g) })
+		next := f.driver()
+		kept := f.grant(next, f.permit(limit, f.long()))
+		second := f.grantSoon(next, f.permit(limit, f.long())) // when the term has ended
+		p.deliver()
+		third := f.driver()
+		for range 10 { // the late request may be executed a little later
+			f.refused(third, f.permit(limit, f.long()))
+			for _, g := range []*backend.Grant{kept, second} {
+				if _, err := f.renew(next, g); err != nil {
+					f.Errorf("renewal of a permit after a late %s of another one: %v", what, err)
+				}
+			}
+			time.Sleep(nap)
+		}
+		f.release(next, kept)
+		f.release(next, second)
+		first := f.grantSoon(third, f.permit(limit, f.long())) // none of the permits is lost
+		f.release(third, f.grantSoon(third, f.permit(limit, f.long())))
+		f.release(third, first)
+	}
 }
 
 func lostRepliesLoseNoPermit(f *fixture) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -443,34 +444,54 @@ func fairWaitersAreServedInOrder(f *fixture) {
 	f.withQueue()
 	fair := []dlock.Option{dlock.WithFair(), dlock.WithTTL(f.long())}
 	lease := f.lock(f.client(), f.name, fair...)
-	const waiters = 6
-	order := make(chan int, waiters)
-	var all []<-chan struct{}
-	for i := range waiters {
+	l := &line{f: f}
+	for i := range inLine {
 		c, t := f.tapped()
-		waiter := f.lockAsync(c, f.name, fair...)
-		t.await(acquire, 1, wasBusy)
-		all = append(all, async(func() {
-			<-waiter.done
-			if waiter.err != nil {
-				f.Errorf("Lock: %v", waiter.err)
-				return
-			}
-			order <- i
-			f.unlock(waiter.lease)
-		}))
+		l.join(t, i, f.lockAsync(c, f.name, fair...))
 	}
 	f.unlock(lease)
-	for _, done := range all {
-		f.within(prompt, "a fair waiter is served", done)
-	}
-	close(order)
-	last := -1
-	for i := range order {
-		if i <= last {
-			f.Errorf("waiter %d was served after waiter %d", i, last)
+	l.check()
+}
+
+// inLine is the number of waiters in the cases about their order.
+const inLine = 6
+
+// line checks the order in which waiters are served.
+type line struct {
+	f      *fixture
+	served []<-chan struct{}
+	mu     sync.Mutex
+	order  []int // the groups of the waiters that were served
+}
+
+// join adds a waiter, which has begun to wait, and waits until it is in the queue. The waiter must
+// be served after the waiters of all lower groups. It unlocks as soon as it is served.
+func (l *line) join(t *tap, group int, p *pending) {
+	l.f.Helper()
+	t.await(acquire, 1, wasBusy)
+	l.served = append(l.served, async(func() {
+		<-p.done
+		if p.err != nil {
+			l.f.Errorf("Lock: %v", p.err)
+			return
 		}
-		last = i
+		l.mu.Lock()
+		l.order = append(l.order, group)
+		l.mu.Unlock()
+		l.f.unlock(p.lease)
+	}))
+}
+
+// check waits until all waiters have been served, and checks their order.
+func (l *line) check() {
+	l.f.Helper()
+	for _, done := range l.served {
+		l.f.within(prompt, "a waiter is served", done)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.IsSorted(l.order) {
+		l.f.Errorf("the waiters were served in the order %d", l.order)
 	}
 }
 

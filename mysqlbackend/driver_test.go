@@ -30,6 +30,8 @@ var inapplicable = conformance.Inapplicable(
 	"FairWaitersAreServedInOrder",
 	"LeavingTheQueueOfAFreeLockWakesTheNext",
 	"OneHolderAtATimeFair",
+	"PermitsAreServedInOrder",
+	"ReadersAndWritersAreServedInOrder",
 	"RefreshKeepsThePlace",
 	"ShortTermShortensNoOtherEntry",
 )

@@ -37,6 +37,7 @@ var inapplicable = conformance.Inapplicable(
 	"LateGrantAfterARefusalIsUndone",
 	"LateRenewalShortensNoTerm",
 	"LateRepeatedAcquireShortensNoTerm",
+	"LateRequestsReviveNoPermit",
 	"LeavingTheQueueOfAFreeLockWakesTheNext",
 	"LockedEntryCostsNoOtherLease",
 	"PermitsExpireOneByOne",

@@ -57,6 +57,34 @@ var kindBugs = []Bug{
 			return g, err
 		}}
 	}},
+	{"writers-overtake", "A writer overtakes the readers that wait.", func() *flaw {
+		var writing table[time.Time]
+		note := func(req *backend.Request, g *backend.Grant) {
+			if req.Mode == backend.Exclusive && g != nil {
+				writing.set(req.Key, time.Now())
+			}
+		}
+		return &flaw{
+			acquire: func(
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
+				last, _ := writing.get(req.Key)
+				if req.Mode == backend.Shared && time.Since(last) < time.Second {
+					return nil, &backend.Busy{RetryAfter: 10 * time.Millisecond}
+				}
+				g, err := next.Acquire(ctx, req)
+				note(req, g)
+				return g, err
+			},
+			wait: func(
+				ctx context.Context, next *driver, req *backend.Request, b *backend.Busy,
+			) (*backend.Grant, error) {
+				g, err := next.Wait(ctx, req, b)
+				note(req, g)
+				return g, err
+			},
+		}
+	}},
 	{"readers-end-together", "The release of one reader ends all.", func() *flaw {
 		return endingTogether(backend.Shared)
 	}},
@@ -216,6 +244,51 @@ var kindBugs = []Bug{
 			}
 			return next.Release(ctx, g)
 		}}
+	}},
+	{
+		"late-renewal-takes-a-permit", "A renewal of an expired permit takes another permit.",
+		func() *flaw {
+			var late table[*backend.Grant] // by key
+			return &flaw{
+				renew: func(
+					ctx context.Context, next *driver, g *backend.Grant,
+				) (backend.Term, error) {
+					term, err := next.Renew(ctx, g)
+					if ctx.Err() != nil {
+						late.set(g.Key, g)
+					}
+					return term, err
+				},
+				acquire: func(
+					ctx context.Context, next *driver, req *backend.Request,
+				) (*backend.Grant, error) {
+					g, err := next.Acquire(ctx, req)
+					if old, _ := late.get(req.Key); old != nil && err == nil {
+						late.set(req.Key, nil)
+						_, _ = next.Acquire(ctx, request(&old.Request, 10*time.Minute))
+					}
+					return g, err
+				},
+			}
+		},
+	},
+	{"slow-release", "Of several locks that are freed, one is free after 10 s.", func() *flaw {
+		var freed table[bool] // by key
+		return &flaw{
+			acquire: func( // so that LockAll acquires its locks one by one
+				ctx context.Context, next *driver, req *backend.Request,
+			) (*backend.Grant, error) {
+				return next.Acquire(ctx, req)
+			},
+			release: func(ctx context.Context, next *driver, g *backend.Grant) error {
+				again, _ := freed.get(g.Key)
+				if !again && strings.HasSuffix(g.Key, "/0") {
+					freed.set(g.Key, true)
+					time.Sleep(10 * time.Second)
+				}
+				return next.Release(context.WithoutCancel(ctx), g)
+			},
+		}
 	}},
 	{"half-taken", "Of several locks that are freed, one stays locked.", func() *flaw {
 		return &flaw{release: func(ctx context.Context, next *driver, g *backend.Grant) error {

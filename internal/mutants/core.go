@@ -1426,6 +1426,77 @@ var coreMutants = []mutant{
 		pkg:     ".", test: "TestElectReturnsTheEndOfItsContextOnce",
 	},
 	{
+		guard: "the error of a leader ends Elect", file: "elect.go",
+		without: "a leader that fails stands again, and Elect never returns its error",
+		edits:   []edit{{old: "\t\treturn err\n\t})\n", new: "\t\treturn nil\n\t})\n"}},
+		pkg:     ".", test: "TestElectEnds",
+	},
+	{
+		guard: "the error of a deposed leader does not end Elect", file: "elect.go",
+		without: "a candidate whose lease is lost never leads again",
+		edits: []edit{{
+			old: "if deposed || failure == nil && errors.Is(err, ErrLost) {",
+			new: "if deposed && failure != nil {",
+		}},
+		pkg: ".", test: "TestOneLeaderAtATime",
+	},
+	{
+		guard: "an election is not handed off", file: "elect.go",
+		without: "two candidates of one client keep the candidates of other clients waiting",
+		edits: []edit{{
+			old: "append(slices.Clone(opts), WithLocalHandoff(0))", new: "slices.Clone(opts)",
+		}},
+		pkg: ".", test: "TestElectionIsNotHandedOff",
+	},
+	{
+		guard: "a leader that resigned pauses", file: "elect.go",
+		without: "a leader that resigns leads again before any other candidate",
+		edits: []edit{{
+			old: "\t\tc.engine.Pause(ctx, failures, min(m.lock.MaxPause(), maxElectPause))\n",
+			new: "",
+		}},
+		pkg: ".", test: "TestResignedLeaderPauses",
+	},
+	{
+		guard: "a permit is handed off", file: "internal/engine/queue.go",
+		without: "each permit that passes between two waiters of a client costs two requests",
+		edits: []edit{{
+			old: "\tif a.lock.mode() == backend.Permit {\n\t\treturn a.engine.lines[",
+			new: "\tif false {\n\t\treturn a.engine.lines[",
+		}},
+		pkg: ".", test: "TestPermitIsHandedOff",
+	},
+	{
+		guard: "the limit of a semaphore is limited", file: "semaphore.go",
+		without: "a driver gets a limit that its server cannot store",
+		edits:   []edit{{old: "limit < 1 || limit > maxLimit", new: "limit < 1"}},
+		pkg:     ".", test: "TestBadKinds",
+	},
+	{
+		guard: "the names of LockAll are limited", file: "multi.go",
+		without: "one call makes a request that is too large for its server",
+		edits: []edit{{
+			old: "len(names) < 1 || len(names) > maxNames", new: "len(names) < 1",
+		}},
+		pkg: ".", test: "TestBadLockAll",
+	},
+	{
+		guard: "Adopt refuses the handle of another backend", file: "move.go",
+		without: "a ticket of one server is tried on another one",
+		edits: []edit{{
+			old: "x.Backend != own || x.Prefix != c.prefix", new: "x.Prefix != c.prefix",
+		}},
+		pkg: ".", test: "TestHandleOfAnotherBackend",
+	},
+	{
+		guard: "Adopt refuses the handle of another prefix", file: "move.go",
+		without: "a program adopts the lock of a program with another prefix",
+		edits: []edit{{
+			old: "x.Backend != own || x.Prefix != c.prefix", new: "x.Backend != own",
+		}},
+		pkg: "membackend", test: "TestConformance/ForgedHandleIsRefused",
+	},
+	{
 		guard: "an event has the present mode", file: "internal/engine/notify.go",
 		without: "after a Downgrade the events of a reader are about a writer",
 		edits: []edit{{
@@ -1456,6 +1527,14 @@ var coreMutants = []mutant{
 			new: "a.lock.MaxHold == 0 && l.MaxHold == 0",
 		}},
 		pkg: ".", test: "TestReadersShareAGrant",
+	},
+	{
+		guard: "waiting readers of a client share a grant", file: "internal/engine/queue.go",
+		without: "each reader of a crowd in one process costs two requests",
+		edits: []edit{{
+			old: "w != nil && a.canAdmit(w.lock); w = ln.first", new: "false; w = ln.first",
+		}},
+		pkg: "membackend", test: "TestConformance/ReadersOfAClientMakeNoTrip",
 	},
 	{
 		guard: "a reader does not wait for itself", file: "internal/engine/lease.go",
