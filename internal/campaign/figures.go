@@ -80,8 +80,11 @@ func (j judge) figures() Figures {
 	}
 	perRound := make(map[int]int)
 	for _, grants := range j.grants {
-		f.Grants += len(grants)
 		for _, g := range grants {
+			if g.source != nil && g.reader { // a Downgrade
+				continue
+			}
+			f.Grants++
 			perRound[g.round]++
 			f.Kinds[j.lockOf(g.round).kind]++
 		}

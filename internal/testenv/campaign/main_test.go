@@ -44,15 +44,17 @@ func TestAllServersByDefault(t *testing.T) {
 func TestKindsThatTheBackendCarries(t *testing.T) {
 	for _, c := range []struct {
 		modes backend.Mode
+		move  bool
 		want  string
 	}{
-		{backend.Exclusive, "mutex, all, leader"},
-		{backend.Exclusive | backend.Permit, "mutex, permits, all, leader"},
-		{backend.Exclusive | backend.Shared | backend.Permit, join(campaign.LockKinds())},
+		{backend.Exclusive, false, "mutex, all, leader"},
+		{backend.Exclusive, true, "mutex, all, leader, moved"},
+		{backend.Exclusive | backend.Permit, false, "mutex, permits, all, leader"},
+		{backend.Exclusive | backend.Shared | backend.Permit, true, join(campaign.LockKinds())},
 	} {
-		got := carried(campaign.LockKinds(), backend.Capabilities{Modes: c.modes}, t.Logf)
-		if join(got) != c.want {
-			t.Errorf("%s: %s, want %s", c.modes, join(got), c.want)
+		caps := backend.Capabilities{Modes: c.modes, Move: c.move}
+		if got := carried(campaign.LockKinds(), caps, t.Logf); join(got) != c.want {
+			t.Errorf("%s, move %v: %s, want %s", c.modes, c.move, join(got), c.want)
 		}
 	}
 }
