@@ -508,7 +508,7 @@ func TestSoundLockPasses(t *testing.T) {
 		t.Errorf("there were only %d grants", v.Figures.Grants)
 	}
 	for _, k := range s.Kinds {
-		if v.Figures.Kinds[k] == 0 {
+		if v.Figures.Kinds[k].Grants == 0 {
 			t.Errorf("no grant of the kind %s", k)
 		}
 	}

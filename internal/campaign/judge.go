@@ -88,7 +88,7 @@ func Judge(h *History) *Verdict {
 	}
 	j.election()
 	slices.SortFunc(v.Violations, func(a, b Violation) int { return int(a.At - b.At) })
-	v.Figures.count(v.Violations)
+	j.countViolations()
 	return v
 }
 
@@ -191,10 +191,10 @@ func overlap(a, b []span) (sum time.Duration) {
 	return sum
 }
 
-// fences checks rule b. Readers may have equal fences, and a lease that is exported or downgraded may
-// keep its fence. If two holders are possible, the order of
-// two grants is certain only if one was requested after the other. A permit may have been requested
-// by an earlier waiter of its process.
+// fences checks rule b. Readers may have equal fences, and a lease that is exported or downgraded
+// may keep its fence. If two holders are possible, the order of two grants is certain only if one
+// was requested after the other. A permit may have been requested by an earlier waiter of its
+// process.
 func (j judge) fences(name string, grants []*grant) {
 	lock := j.lockOf(j.rounds[name])
 	unique := make(map[uint64]*grant)

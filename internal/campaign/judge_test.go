@@ -926,6 +926,30 @@ func TestJudgeKinds(t *testing.T) {
 	}
 }
 
+// TestKindsAreCounted checks that each kind has its own grants and violations, also those of no
+// lock.
+func TestKindsAreCounted(t *testing.T) {
+	h := script(t, X, "0 round -1\n0 ask 0\n1 granted 0 10\n2 unlock 0\n3 unlocked 0\n"+
+		"10 round -1\n10 ask 1\n11 granted 1 9\n12 unlock 1\n13 unlocked 1\n14 finding 1")
+	h.Settings.Kinds = []LockKind{Mutex, Moved, All}
+	h.Plan.Rounds = []Round{{Class: X, Kind: Mutex}, {Class: X, Kind: Moved}}
+	for i := range h.Events {
+		e := &h.Events[i]
+		if e.At >= 10*ms {
+			e.Round, e.Name = 1, "other"
+		}
+		if e.Op == Finding {
+			e.Rule = RuleH
+		}
+	}
+	got := Judge(h).Figures.Kinds
+	for k, want := range map[LockKind]string{Mutex: "1, 0", Moved: "1, h: 1", All: "0, 0"} {
+		if got[k].String() != want {
+			t.Errorf("%s: %v, want %s", k, got[k], want)
+		}
+	}
+}
+
 // TestHistoryIsKept checks that Judge returns the same verdict for a saved history and for the
 // history in memory.
 func TestHistoryIsKept(t *testing.T) {
@@ -972,7 +996,8 @@ func TestHistoriesAreKeptApart(t *testing.T) {
 			t.Errorf("Keep = %v, %v, want a history and %d pictures", files, err, 1+locks)
 		}
 	}
-	if files, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(files) != 2*(2+locks) {
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != 2*(2+locks) {
 		t.Errorf("the files of two histories are %q, %v", files, err)
 	}
 }

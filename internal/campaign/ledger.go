@@ -293,8 +293,9 @@ func (l *ledger) downgrade(e Event, g *grant) {
 	l.byTry[e.attempt()] = &r
 }
 
-// downgraded handles the result of a Downgrade that made the reader r. If the server has refused it,
-// r was the writer all the time. A lease that was lost meanwhile may have been a reader's before.
+// downgraded handles the result of a Downgrade that made the reader r. If the server has refused
+// it, r was the writer all the time. A lease that was lost meanwhile may have been a reader's
+// before.
 func (l *ledger) downgraded(e Event, r *grant) {
 	if e.Error == "" {
 		r.settled = e.At

@@ -29,9 +29,9 @@ type step struct {
 // model returns the model of a fenced lock. A grant begins if the lock has room for it, with a
 // higher fence than all earlier grants that it does not share the lock with. A grant ends by an
 // Unlock, or on the server alone, while it is a present grant. An Adopt or a Downgrade replaces a
-// present grant, and the fence may stay the same. A mutex has one holder, an RW lock
-// has one writer or any number of readers, and a semaphore has a set of holders up to its limit.
-// The permits of a semaphore begin in any order, so their fences have none.
+// present grant, and the fence may stay the same. A mutex has one holder, an RW lock has one writer
+// or any number of readers, and a semaphore has a set of holders up to its limit. The permits of a
+// semaphore begin in any order, so their fences have none.
 func (l *lock) model() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return state{} },
@@ -124,8 +124,8 @@ func (j judge) linearizable(name string, grants []*grant) {
 	}
 }
 
-// operations returns the two operations of each grant. An Adopt or a Downgrade is also the end of the
-// grant before.
+// operations returns the two operations of each grant. An Adopt or a Downgrade is also the end of
+// the grant before.
 func (l *ledger) operations(grants []*grant) []porcupine.Operation {
 	var operations []porcupine.Operation
 	for _, g := range grants {

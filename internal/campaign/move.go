@@ -108,8 +108,8 @@ func (c *crew) pass(m *member, h handoff) {
 	})
 }
 
-// moves checks rule a for an Export: its handle is adopted once, and no worker gets the lock between
-// the Export and the Adopt.
+// moves checks rule a for an Export: its handle is adopted once, and no worker gets the lock
+// between the Export and the Adopt.
 func (j judge) moves(name string, grants []*grant) {
 	for _, g := range grants {
 		from := g.source

@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	loopsPerWorker = 2                  // at most; two loops of one process pass locks on inside the process
+	// loopsPerWorker is at most 2: two loops of one process pass locks on inside the process.
+	loopsPerWorker = 2
 	seats          = 2 * loopsPerWorker // the loops that lock, and as many that adopt
 	holdMax        = 40 * time.Millisecond
 	retryPause     = 20 * time.Millisecond
