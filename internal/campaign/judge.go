@@ -396,12 +396,20 @@ func (j judge) losses() {
 	}
 }
 
-// explained reports whether a fault explains the loss of g.
+// explained reports whether a fault explains the loss of g. Under a fault of a weaker class no lease
+// must survive.
 func (j judge) explained(g *grant) bool {
 	since := g.ended.Add(-2 * j.Settings.TTL)
 	return slices.ContainsFunc(j.windows, func(w window) bool {
-		return !w.kind.costsNoLease() && w.touches(g.worker, since, g.ended)
+		mayCost := !w.kind.costsNoLease() || !j.isStrong(w.kind)
+		return mayCost && w.touches(g.worker, since, g.ended)
 	})
+}
+
+// isStrong reports whether all rules hold under k. A fault without a class is in no schedule.
+func (j judge) isStrong(k Kind) bool {
+	class, ok := j.Settings.Faults[k]
+	return !ok || class == X
 }
 
 // refusals checks rule k for an attempt that ended with an error. The end of its context is no

@@ -59,6 +59,36 @@ func TestKindsThatTheBackendCarries(t *testing.T) {
 	}
 }
 
+// TestSessionTargets checks that the workers of the servers with locks of a session use such locks,
+// also through a proxy, and that the end of a connection is a fault of class F there.
+func TestSessionTargets(t *testing.T) {
+	for _, name := range []string{"mysql-session", "postgres-session"} {
+		found, err := find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := found[0].start(t)
+		for _, url := range []string{p.url, p.through(p.addrs)} {
+			c, err := opener(url)(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !c.Capabilities().Session {
+				t.Errorf("%s: the locks are not of a session", name)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		classes := p.classes(newOperator(t, p), nil)
+		for _, k := range []campaign.Kind{campaign.Reset, campaign.Restart} {
+			if classes[k] != campaign.F {
+				t.Errorf("%s: the class of %s is %q, want F", name, k, classes[k])
+			}
+		}
+	}
+}
+
 // TestZooKeeperSessionFollowsTheTTL checks that the session of a worker is one tick longer than the
 // TTL, as for a user without the parameter session. Then the longest TTL of a lock is the TTL.
 func TestZooKeeperSessionFollowsTheTTL(t *testing.T) {
