@@ -97,6 +97,25 @@ var histories = []struct {
 		20 unlocked 0 lost
 		22 unlock 1
 		23 unlocked 1`, "a e k"},
+	{"a hand-off that is late", X, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		3000 unlock 0
+		3001 unlocked 0
+		3301 granted 1 11
+		3302 unlock 1
+		3303 unlocked 1`, "d"},
+	{"a hand-off that is late while the goroutines of a process stall", X, `
+		0 ask 0
+		1 granted 0 10
+		2 ask 1
+		3000 unlock 0
+		3001 unlocked 0
+		3300 chain 1 100
+		3301 granted 1 11
+		3302 unlock 1
+		3303 unlocked 1`, ""},
 	{"two holders at once in class F", F, `
 		0 ask 0
 		1 granted 0 10

@@ -418,6 +418,23 @@ func (l *ledger) delay(worker int, from, to Instant) time.Duration {
 	return max(l.lag(worker, from, to), l.lag(Engine, from, to))
 }
 
+// stall returns the longest delay of three goroutines that wake each other, in the process of a
+// worker or of the engine, between from and to.
+func (l *ledger) stall(worker int, from, to Instant) (longest time.Duration) {
+	for _, metered := range []int{l.metered(worker), Engine} {
+		chains := l.chains[metered]
+		first, _ := slices.BinarySearchFunc(chains, from, atOrAfter)
+		for _, e := range chains[first:] {
+			begin := e.At.Add(-e.Late)
+			if begin > to {
+				break
+			}
+			longest = max(longest, min(e.At, to).Sub(max(begin, from)))
+		}
+	}
+	return longest
+}
+
 // slowest returns the longest answer to a request of the engine in a period: the time that a server
 // adds on a slow machine. It omits answers that a fault of the server has delayed.
 func (l *ledger) slowest(from, to Instant) (slowest time.Duration) {
