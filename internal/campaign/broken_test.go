@@ -5,6 +5,7 @@ package campaign
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,10 @@ type broken struct {
 	release func(context.Context, backend.Driver, *backend.Grant) error
 	wait    func(
 		context.Context, backend.Waiter, *backend.Request, *backend.Busy,
+	) (*backend.Grant, error)
+	downgrade func(context.Context, backend.Driver, *backend.Grant) (*backend.Grant, error)
+	adopt     func(
+		context.Context, backend.Mover, string, *backend.Request,
 	) (*backend.Grant, error)
 }
 
@@ -54,6 +59,27 @@ func (b *broken) Wait(
 		return w.Wait(ctx, req, busy)
 	}
 	return b.wait(ctx, w, req, busy)
+}
+
+func (b *broken) Downgrade(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+	if b.downgrade == nil {
+		return b.Driver.(backend.Downgrader).Downgrade(ctx, g)
+	}
+	return b.downgrade(ctx, b.Driver, g)
+}
+
+func (b *broken) Export(ctx context.Context, g *backend.Grant) (string, error) {
+	return b.Driver.(backend.Mover).Export(ctx, g)
+}
+
+func (b *broken) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (*backend.Grant, error) {
+	m := b.Driver.(backend.Mover)
+	if b.adopt == nil {
+		return m.Adopt(ctx, ticket, req)
+	}
+	return b.adopt(ctx, m, ticket, req)
 }
 
 // granted returns a driver that changes the grants of Acquire and Wait.
@@ -404,6 +430,36 @@ var kindDefects = []defect{
 		}
 		return b
 	}, of(Leader)},
+	{"a handle used twice", []Rule{RuleA, RuleE}, func(*server) *broken {
+		return &broken{adopt: func(
+			ctx context.Context, m backend.Mover, ticket string, req *backend.Request,
+		) (*backend.Grant, error) {
+			g, err := m.Adopt(ctx, ticket, req)
+			if errors.Is(err, backend.ErrLost) {
+				term := backend.Term{Sent: time.Now(), TTL: req.TTL}
+				return &backend.Grant{Request: *req, Term: term, Fence: 1 << 50}, nil
+			}
+			return g, err
+		}}
+	}, of(Moved)},
+	{"a Downgrade with a gap", []Rule{RuleA, RuleE}, func(*server) *broken {
+		return &broken{downgrade: func(
+			ctx context.Context, d backend.Driver, g *backend.Grant,
+		) (*backend.Grant, error) {
+			if err := d.Release(ctx, g); err != nil {
+				return nil, err
+			}
+			again := g.Request
+			again.Mode = backend.Shared
+			for sleep(ctx, time.Millisecond) {
+				shared, err := d.Acquire(ctx, &again)
+				if err == nil {
+					return &backend.Grant{Request: again, Term: shared.Term, Fence: g.Fence}, nil
+				}
+			}
+			return nil, ctx.Err()
+		}}
+	}, of(Readers)},
 	{"a half-taken set", []Rule{RuleA, RuleE}, func(s *server) *broken {
 		return intruder(s, 4, func(req *backend.Request) bool { return !req.Queue })
 	}, of(All)},
@@ -452,8 +508,35 @@ func TestSoundLockPasses(t *testing.T) {
 		t.Errorf("there were only %d grants", v.Figures.Grants)
 	}
 	for _, k := range s.Kinds {
-		if v.Figures.Kinds[k] == 0 {
+		if v.Figures.Kinds[k].Grants == 0 {
 			t.Errorf("no grant of the kind %s", k)
+		}
+	}
+}
+
+// TestSoundMovesPass checks the same for leases that move and for writers that become readers, in
+// more rounds of class X.
+func TestSoundMovesPass(t *testing.T) {
+	t.Parallel()
+	for _, k := range []LockKind{Moved, Readers} {
+		s := quick("sound " + string(k))
+		s.Kinds, s.Duration, s.Faults = []LockKind{k}, 12*time.Second, maps.Clone(allFaults)
+		delete(s.Faults, Break)
+		v := campaign(t, s, func(d backend.Driver) backend.Driver { return d })
+		show(t, v)
+		if len(v.Violations) > 0 {
+			t.Errorf("a sound lock of the kind %s did not pass", k)
+		}
+		moved := 0
+		for _, grants := range v.ledger.grants {
+			for _, g := range grants {
+				if g.source != nil {
+					moved++
+				}
+			}
+		}
+		if moved == 0 {
+			t.Errorf("no lease of the kind %s has a source", k)
 		}
 	}
 }

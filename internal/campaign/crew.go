@@ -121,6 +121,8 @@ func (c *crew) take(m *member, r report) {
 		_ = m.orders.Encode(order{Answer: &got})
 		c.mu.Unlock()
 		c.log.record(e)
+	case r.Handoff != nil:
+		c.pass(m, *r.Handoff)
 	case r.Bye != nil:
 		c.mu.Lock()
 		m.bye = r.Bye
@@ -135,7 +137,7 @@ func (c *crew) follow(m *member, e Event) {
 	switch e.Op {
 	case Granted:
 		m.holds[e.attempt()] = e.Name
-	case Unlock, Lost:
+	case Unlock, Export, Lost:
 		delete(m.holds, e.attempt())
 	}
 }
@@ -220,9 +222,14 @@ func (c *crew) fit(in Injection) *member {
 	return fit[in.N%len(fit)]
 }
 
-// kill kills the present life of m. It records the Killed event before the process dies.
+// kill kills the present life of m. It records the Killed event before the process dies. It returns
+// ErrMissed if another call is killing it.
 func (c *crew) kill(m *member) error {
 	c.mu.Lock()
+	if m.killed {
+		c.mu.Unlock()
+		return ErrMissed
+	}
 	m.killed = true
 	proc, gone := m.proc, m.gone
 	c.log.record(Event{Op: Killed, Worker: m.id, Life: m.life})

@@ -19,12 +19,14 @@
 // Each kind of lock is one value in lock.go. It has the function that acquires the lock, the number
 // of holders that may overlap, and the pairs of holders that share the lock. The rules and the
 // porcupine model read these, so that all kinds have the same rules. A call that takes several
-// names has one grant for each name, with the same times.
+// names has one grant for each name, with the same times. An Adopt and a Downgrade begin a grant
+// that continues another one: see move.go.
 //
 // # Rules
 //
 //   - a: no more holders than the kind of lock admits believe in their leases at the same time. The
-//     leases of a set begin and end together. A process that was stopped for longer than its term
+//     leases of a set begin and end together. A handle is adopted once, and no worker gets the lock
+//     between an Export and its Adopt. A process that was stopped for longer than its term
 //     detects the loss within 60 ms of waking. A holder whose lock was deleted detects the loss
 //     within TTL/3.
 //   - b: fences are unique and increase in the order of the grants. Readers may have equal fences.
@@ -33,10 +35,10 @@
 //     fault. If nothing has failed recently, the next waiter gets it within TTL/4 of an Unlock.
 //   - e: the history is linearizable for a fenced lock of its kind; porcupine checks this. The
 //     result Unknown is a violation.
-//   - f: Unlock never returns nil after the next grant.
+//   - f: Unlock and Export never return nil after the next grant.
 //   - g: a worker leaks no goroutine, file or connection, and no lock stays on the server.
 //   - h: no worker hangs, panics or exits by itself.
-//   - k: a lease is lost, and a Lock refused, only if a fault explains it.
+//   - k: a lease is lost, and a Lock or an Adopt refused, only if a fault explains it.
 //
 // # Times
 //

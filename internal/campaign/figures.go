@@ -20,8 +20,8 @@ type Figures struct {
 	Violations map[Rule]int  `json:"violations"`
 	Voids      int           `json:"voids"` // losses while the machine was stopped or slow
 
-	Kinds  map[LockKind]int       `json:"kinds"` // grants of each kind of lock
-	Faults map[Kind]*FaultFigures `json:"faults"`
+	Kinds  map[LockKind]*KindFigures `json:"kinds"`
+	Faults map[Kind]*FaultFigures    `json:"faults"`
 
 	Handoff     Times         `json:"handoff"` // from an Unlock to the next grant, without faults
 	KillToGrant Times         `json:"kill_to_grant"`
@@ -36,6 +36,14 @@ type Figures struct {
 	LostPlain   int           `json:"lost_plain"`
 
 	Election *ElectionFigures `json:"election,omitempty"`
+}
+
+// KindFigures are the numbers of one kind of lock, from the latest campaign that had the kind.
+type KindFigures struct {
+	Grants     int          `json:"grants"`
+	Violations map[Rule]int `json:"violations"`
+	Seed       uint64       `json:"seed"`
+	Date       string       `json:"date"`
 }
 
 // FaultFigures are the numbers of one kind of fault.
@@ -73,17 +81,27 @@ func (j judge) figures() Figures {
 		Server: h.Settings.Server, Version: h.Version, Seed: h.Plan.Seed, TTL: h.Settings.TTL,
 		Date: time.Now().UTC().Format(time.DateOnly), Rounds: len(j.begun),
 		Violations: make(map[Rule]int), Faults: make(map[Kind]*FaultFigures),
-		Kinds: make(map[LockKind]int),
+		Kinds: make(map[LockKind]*KindFigures),
+	}
+	for _, k := range h.Settings.withDefaults().Kinds {
+		f.Kinds[k] = &KindFigures{
+			Violations: make(map[Rule]int), Seed: f.Seed, Date: f.Date,
+		}
 	}
 	if len(h.Events) > 0 {
 		f.Took = h.Ended.Sub(h.Events[0].At).Round(time.Second)
 	}
 	perRound := make(map[int]int)
 	for _, grants := range j.grants {
-		f.Grants += len(grants)
 		for _, g := range grants {
+			if g.source != nil && g.reader { // a Downgrade
+				continue
+			}
+			f.Grants++
 			perRound[g.round]++
-			f.Kinds[j.lockOf(g.round).kind]++
+			if of := f.Kinds[j.lockOf(g.round).kind]; of != nil {
+				of.Grants++
+			}
 		}
 	}
 	j.countFaults(&f, perRound)
@@ -172,8 +190,26 @@ func (f *Figures) overlap(l *ledger, a, b *grant, over time.Duration) {
 func (f *Figures) woken(late time.Duration) { f.WakeToLoss.add(max(0, late)) }
 func (f *Figures) taken(late time.Duration) { f.TakeToLoss.add(max(0, late)) }
 
-func (f *Figures) count(violations []Violation) {
-	for _, v := range violations {
+// countViolations counts the violations of each rule, also for each kind of lock.
+func (j judge) countViolations() {
+	f := &j.verdict.Figures
+	for _, v := range j.verdict.Violations {
 		f.Violations[v.Rule]++
+		round, ok := j.rounds[v.Name]
+		if !ok { // of no lock
+			round = j.roundAt(v.At)
+		}
+		if of := f.Kinds[j.lockOf(round).kind]; of != nil {
+			of.Violations[v.Rule]++
+		}
 	}
+}
+
+// roundAt returns the round that had begun last.
+func (j judge) roundAt(at Instant) int {
+	begun, isBegun := slices.BinarySearch(j.begun, at)
+	if isBegun {
+		return begun
+	}
+	return max(0, begun-1)
 }

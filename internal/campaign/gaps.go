@@ -34,10 +34,11 @@ func (j judge) gaps() {
 // another attempt, and the read of a queue or of a fence.
 const requests = 3
 
-// allowance is the time that a slow machine adds to a hand-off: the lag of the processes and the
-// answers of the server.
+// allowance is the time that a slow machine adds to a hand-off: the lag of the processes, or their
+// longest stall, because goroutines wake each other in a hand-off, and the answers of the server.
 func (j judge) allowance(worker int, from, to Instant) time.Duration {
-	return j.delay(worker, from, to) + requests*j.slowest(from.Add(-bound), to)
+	lag := max(j.delay(worker, from, to), j.stall(worker, from, to))
+	return lag + requests*j.slowest(from.Add(-bound), to)
 }
 
 // chains joins consecutive attempts of a loop without a grant. An attempt with a deadline of a few

@@ -27,8 +27,14 @@ const (
 	Lost     Op = "lost"     // the holder has detected the end of its lease without an Unlock
 	Unlock   Op = "unlock"   // Unlock is called
 	Unlocked Op = "unlocked" // Unlock has returned
-	Lag      Op = "lag"      // a goroutine ran late
-	Chain    Op = "chain"    // the third of three goroutines that wake each other ran late
+
+	Export     Op = "export"     // Export is called
+	Exported   Op = "exported"   // Export has returned
+	Downgrade  Op = "downgrade"  // Downgrade is called
+	Downgraded Op = "downgraded" // Downgrade has returned
+
+	Lag   Op = "lag"   // a goroutine ran late
+	Chain Op = "chain" // the third of three goroutines that wake each other ran late
 
 	Started Op = "started" // a process has connected
 	Killed  Op = "killed"  // a process is about to be killed
@@ -68,6 +74,7 @@ type Event struct {
 	Error   string        `json:"error,omitempty"`
 	Reader  bool          `json:"reader,omitempty"`
 	Limited bool          `json:"limited,omitempty"` // has a deadline of some ms
+	Handle  string        `json:"handle,omitempty"`  // identifies what is exported or adopted
 	Late    time.Duration `json:"late,omitempty"`
 
 	Accepted bool  `json:"accepted,omitempty"`

@@ -230,6 +230,46 @@ func (d *distant) Release(ctx context.Context, g *backend.Grant) error {
 	return d.pass(ctx, func() error { return d.Driver.Release(ctx, g) })
 }
 
+func (d *distant) Downgrade(
+	ctx context.Context, g *backend.Grant,
+) (shared *backend.Grant, err error) {
+	sent := time.Now()
+	err = d.pass(ctx, func() error {
+		shared, err = d.Driver.(backend.Downgrader).Downgrade(ctx, g)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	late := *shared
+	late.Term.Sent = sent
+	return &late, nil
+}
+
+func (d *distant) Export(ctx context.Context, g *backend.Grant) (ticket string, err error) {
+	err = d.pass(ctx, func() error {
+		ticket, err = d.Driver.(backend.Mover).Export(ctx, g)
+		return err
+	})
+	return ticket, err
+}
+
+func (d *distant) Adopt(
+	ctx context.Context, ticket string, req *backend.Request,
+) (g *backend.Grant, err error) {
+	sent := backend.Began(ctx)
+	err = d.pass(ctx, func() error {
+		g, err = d.Driver.(backend.Mover).Adopt(ctx, ticket, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	late := *g
+	late.Term.Sent = sent
+	return &late, nil
+}
+
 func (d *distant) Wait(
 	ctx context.Context, req *backend.Request, b *backend.Busy,
 ) (*backend.Grant, error) {

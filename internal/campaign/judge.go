@@ -67,8 +67,10 @@ func Judge(h *History) *Verdict {
 		j.resource(name, grants)
 		j.handoffs(name, grants)
 		j.linearizable(name, grants)
+		j.moves(name, grants)
 	}
 	j.sets()
+	j.adoptions()
 	for _, w := range j.windows {
 		j.wakings(w)
 		j.takings(w)
@@ -86,7 +88,7 @@ func Judge(h *History) *Verdict {
 	}
 	j.election()
 	slices.SortFunc(v.Violations, func(a, b Violation) int { return int(a.At - b.At) })
-	v.Figures.count(v.Violations)
+	j.countViolations()
 	return v
 }
 
@@ -189,14 +191,16 @@ func overlap(a, b []span) (sum time.Duration) {
 	return sum
 }
 
-// fences checks rule b. Readers may have equal fences. If two holders are possible, the order of
-// two grants is certain only if one was requested after the other. A permit may have been requested
-// by an earlier waiter of its process.
+// fences checks rule b. Readers may have equal fences, and a lease that is exported or downgraded
+// may keep its fence. If two holders are possible, the order of two grants is certain only if one
+// was requested after the other. A permit may have been requested by an earlier waiter of its
+// process.
 func (j judge) fences(name string, grants []*grant) {
 	lock := j.lockOf(j.rounds[name])
 	unique := make(map[uint64]*grant)
 	for i, g := range grants {
-		if other := unique[g.fence]; other != nil && !lock.shares(other, g) {
+		other := unique[g.fence]
+		if other != nil && other != g.source && !lock.shares(other, g) {
 			j.violation(RuleB, g.granted, name, "%v and %v have the same fence", other, g)
 		}
 		unique[g.fence] = g
@@ -226,20 +230,22 @@ func (l *lock) highest(earlier []*grant, g *grant, before Instant) (highest *gra
 	return highest
 }
 
-// unlocks checks rule f. A semaphore may have granted other permits before an Unlock.
+// unlocks checks rule f, also for an Export. A semaphore may have granted other permits before an
+// Unlock.
 func (j judge) unlocks(name string, grants []*grant) {
 	lock := j.lockOf(j.rounds[name])
 	if lock.limit > 1 {
 		return
 	}
 	for i, a := range grants {
-		if a.end != Unlock || a.result != "" || a.answered == 0 || j.class(a.round) != X {
+		isOver := (a.end == Unlock || a.end == Export) && a.result == "" && a.answered > 0
+		if !isOver || j.class(a.round) != X {
 			continue
 		}
 		for _, b := range grants[i+1:] {
 			if b.granted < a.ended && b.earliest > a.granted && !lock.shares(a, b) {
 				j.violation(RuleF, a.ended, name,
-					"Unlock of %v returned nil after the grant of %v", a, b)
+					"%s of %v returned nil after the grant of %v", a.end, a, b)
 				break
 			}
 		}
@@ -390,34 +396,48 @@ func (j judge) losses() {
 	}
 }
 
-// explained reports whether a fault explains the loss of g.
+// explained reports whether a fault explains the loss of g. Under a fault of a weaker class no lease
+// must survive.
 func (j judge) explained(g *grant) bool {
 	since := g.ended.Add(-2 * j.Settings.TTL)
 	return slices.ContainsFunc(j.windows, func(w window) bool {
-		return !w.kind.costsNoLease() && w.touches(g.worker, since, g.ended)
+		mayCost := !w.kind.costsNoLease() || !j.isStrong(w.kind)
+		return mayCost && w.touches(g.worker, since, g.ended)
 	})
+}
+
+// isStrong reports whether all rules hold under k. A fault without a class is in no schedule.
+func (j judge) isStrong(k Kind) bool {
+	class, ok := j.Settings.Faults[k]
+	return !ok || class == X
 }
 
 // refusals checks rule k for an attempt that ended with an error. The end of its context is no
 // error, and a fault of the server or of the network explains each other one.
 func (j judge) refusals() {
-	for _, w := range j.wants {
-		if w.outcome != Refused || w.limited || isContextual[w.reason] {
-			continue
-		}
-		since := w.to.Add(-2 * j.Settings.TTL)
-		if slices.ContainsFunc(j.windows, func(f window) bool {
-			return f.kind != Linger && f.touches(w.worker, since, w.to)
-		}) {
-			continue
-		}
-		if j.delay(w.worker, since, w.to)+j.slowest(since, w.to) > j.Settings.TTL/8 {
-			j.verdict.Figures.Voids++
+	for _, w := range slices.Concat(j.wants, j.requests) {
+		if w.outcome != Refused || w.limited || w.handle != "" || isContextual[w.reason] ||
+			j.isExcused(w) {
 			continue
 		}
 		j.violation(RuleK, w.to, w.names[0], "worker %d.%d loop %d was refused without a fault: %s",
 			w.worker, w.life, w.loop, w.reason)
 	}
+}
+
+// isExcused reports whether a fault or a slow machine explains the error of w.
+func (j judge) isExcused(w want) bool {
+	since := w.to.Add(-2 * j.Settings.TTL)
+	if slices.ContainsFunc(j.windows, func(f window) bool {
+		return f.kind != Linger && f.touches(w.worker, since, w.to)
+	}) {
+		return true
+	}
+	if j.delay(w.worker, since, w.to)+j.slowest(since, w.to) > j.Settings.TTL/8 {
+		j.verdict.Figures.Voids++
+		return true
+	}
+	return false
 }
 
 // isContextual has the reasons of a refusal that the worker has caused itself.

@@ -31,9 +31,13 @@ type grant struct {
 	earliest       Instant // the earliest possible time of the grant
 	first          Instant // when the server's grant was requested
 	ended          Instant // end of the belief: a loss, a call of Unlock, or the process's death
-	end            Op      // Unlock, Lost, Killed, or Granted if it has not ended
-	answered       Instant // Unlock's return; 0: it has not returned
-	result         string  // Unlock's error
+	end            Op      // Unlock, Export, Downgrade, Lost, Killed; Granted if it has not ended
+	answered       Instant // the return of Unlock or Export; 0: it has not returned
+	result         string  // the error of Unlock or Export
+
+	// An Adopt or a Downgrade continues the source by its successor.
+	source, successor *grant
+	settled           Instant // the server has the grant; later than granted after a Downgrade
 
 	losses int     // of the lease, and of the set that contains it
 	over   Instant // Unlock's return, or the process's death; 0: neither
@@ -53,6 +57,7 @@ type want struct {
 	outcome  Op     // Granted or Refused; Ask if there is none
 	reason   string // of the refusal
 	limited  bool
+	handle   string // what is adopted; empty: an attempt to lock
 }
 
 // window is the time of one fault.
@@ -84,6 +89,9 @@ type ledger struct {
 	marks   []Instant      // start or end of a fault, end of a process, start of a round
 	byTry   map[attempt]*grant
 	sets    map[attempt]*grantSet // by call
+	handles map[string]*grant     // the grants that were exported
+
+	requests []want // that concerned a lease and failed
 }
 
 // grantSet is the grants of one call that takes several names.
@@ -98,6 +106,7 @@ func newLedger(h *History) *ledger {
 		lags: make(map[int][]Event), chains: make(map[int][]Event),
 		access: make(map[string][]Event),
 		byTry:  make(map[attempt]*grant), sets: make(map[attempt]*grantSet),
+		handles: make(map[string]*grant),
 	}
 	asked := make(map[attempt]want)
 	open := make(map[int]window)
@@ -107,6 +116,7 @@ func newLedger(h *History) *ledger {
 		}
 		l.lock(e, asked)
 		l.unlock(e)
+		l.move(e)
 		l.disturbance(e, open)
 	}
 	for _, w := range asked {
@@ -164,7 +174,7 @@ func (l *ledger) lock(e Event, asked map[attempt]want) {
 		call := e.attempt().call()
 		w, ok := asked[call]
 		if !ok {
-			w = want{attempt: call, from: e.At, outcome: Ask, limited: e.Limited}
+			w = want{attempt: call, from: e.At, outcome: Ask, limited: e.Limited, handle: e.Handle}
 		}
 		w.names = append(w.names, e.Name)
 		asked[call] = w
@@ -186,7 +196,14 @@ func (l *ledger) lock(e Event, asked map[attempt]want) {
 func (l *ledger) grant(e Event, w want) {
 	g := &grant{
 		attempt: e.attempt(), name: e.Name, round: l.rounds[e.Name], fence: e.Fence,
-		reader: e.Reader, asked: w.from, granted: e.At, ended: l.Ended, end: Granted,
+		reader: e.Reader, asked: w.from, granted: e.At, settled: e.At, ended: l.Ended,
+		end: Granted,
+	}
+	if from := l.handles[w.handle]; from != nil {
+		g.source = from
+		if from.successor == nil {
+			from.successor = g
+		}
 	}
 	l.grants[e.Name] = append(l.grants[e.Name], g)
 	l.byTry[g.attempt] = g
@@ -220,6 +237,77 @@ func (l *ledger) unlock(e Event) {
 	case Read, Write:
 		l.access[e.Name] = append(l.access[e.Name], e)
 	}
+}
+
+// move handles the events of an Export and of a Downgrade.
+func (l *ledger) move(e Event) {
+	g := l.byTry[e.attempt()]
+	if g == nil {
+		return
+	}
+	switch e.Op {
+	case Export:
+		if g.end == Granted {
+			g.ended, g.end = e.At, Export
+		}
+	case Exported:
+		l.fail(e, g)
+		if g.end == Export && !endsLease[e.Error] {
+			g.ended, g.end = l.Ended, Granted
+			return
+		}
+		g.answered, g.over, g.result = e.At, e.At, e.Error
+		if e.Error == "" {
+			l.handles[e.Handle] = g
+		}
+	case Downgrade:
+		if g.end == Granted {
+			l.downgrade(e, g)
+		}
+	case Downgraded:
+		l.fail(e, g)
+		if g.source != nil {
+			l.downgraded(e, g)
+		}
+	}
+}
+
+// fail records an error that only a fault explains.
+func (l *ledger) fail(e Event, g *grant) {
+	if e.Error == "unavailable" || e.Error == "uncertain" {
+		l.requests = append(l.requests, want{
+			attempt: g.attempt, names: []string{g.name}, from: g.ended, to: e.At,
+			outcome: Refused, reason: e.Error,
+		})
+	}
+}
+
+// downgrade replaces the writer g by a reader. The server may make the change at any later time,
+// unless Downgraded reports one.
+func (l *ledger) downgrade(e Event, g *grant) {
+	r := *g
+	r.part, r.reader, r.source = 1, true, g
+	r.asked, r.granted, r.settled = e.At, e.At, l.Ended+1
+	g.ended, g.end, g.successor = e.At, Downgrade, &r
+	l.grants[g.name] = append(l.grants[g.name], &r)
+	l.byTry[e.attempt()] = &r
+}
+
+// downgraded handles the result of a Downgrade that made the reader r. If the server has refused
+// it, r was the writer all the time. A lease that was lost meanwhile may have been a reader's
+// before.
+func (l *ledger) downgraded(e Event, r *grant) {
+	if e.Error == "" {
+		r.settled = e.At
+	}
+	if endsLease[e.Error] || isContextual[e.Error] {
+		return
+	}
+	g := r.source
+	g.ended, g.end, g.successor, g.losses = r.ended, r.end, nil, r.losses
+	is := func(other *grant) bool { return other == r }
+	l.grants[g.name] = slices.DeleteFunc(l.grants[g.name], is)
+	l.byTry[e.attempt()] = g
 }
 
 // bury ends all attempts and beliefs of a process that died.
@@ -330,6 +418,23 @@ func (l *ledger) delay(worker int, from, to Instant) time.Duration {
 	return max(l.lag(worker, from, to), l.lag(Engine, from, to))
 }
 
+// stall returns the longest delay of three goroutines that wake each other, in the process of a
+// worker or of the engine, between from and to.
+func (l *ledger) stall(worker int, from, to Instant) (longest time.Duration) {
+	for _, metered := range []int{l.metered(worker), Engine} {
+		chains := l.chains[metered]
+		first, _ := slices.BinarySearchFunc(chains, from, atOrAfter)
+		for _, e := range chains[first:] {
+			begin := e.At.Add(-e.Late)
+			if begin > to {
+				break
+			}
+			longest = max(longest, min(e.At, to).Sub(max(begin, from)))
+		}
+	}
+	return longest
+}
+
 // slowest returns the longest answer to a request of the engine in a period: the time that a server
 // adds on a slow machine. It omits answers that a fault of the server has delayed.
 func (l *ledger) slowest(from, to Instant) (slowest time.Duration) {
@@ -360,9 +465,10 @@ func (l *ledger) stops(worker int, from, to Instant) []window {
 	return stops
 }
 
-// isLost reports whether the lease of g was lost, also if its Unlock was the first to detect that.
+// isLost reports whether the lease of g was lost, also if its Unlock or Export detected that first.
 func (g *grant) isLost() bool {
-	return g.end == Lost || g.end == Unlock && (g.result == "lost" || g.result == "not held")
+	isOver := g.end == Unlock || g.end == Export
+	return g.end == Lost || isOver && (g.result == "lost" || g.result == "not held")
 }
 
 // span is a period.

@@ -23,6 +23,7 @@ const (
 	Permits LockKind = "permits" // a Semaphore
 	All     LockKind = "all"     // LockAll of some of the names
 	Leader  LockKind = "leader"  // Elect
+	Moved   LockKind = "moved"   // a mutex that passes between processes by Export and Adopt
 )
 
 // permits is the limit of the semaphores.
@@ -33,6 +34,7 @@ const permits = 2
 type lock struct {
 	kind    LockKind
 	needs   backend.Mode // that the backend must have
+	moves   bool         // leases pass between processes, which the backend must have, too
 	isSet   bool         // one attempt takes several names
 	isSole  bool         // a name has one holder, and a waiter waits for no other name
 	request func(context.Context, *loop, []string, []dlock.Option) (*holding, error)
@@ -57,6 +59,10 @@ var locks = []*lock{
 		kind: Leader, needs: backend.Exclusive, isSole: true, request: leader,
 		limit: 1, shares: never,
 	},
+	{
+		kind: Moved, needs: backend.Exclusive, moves: true, request: mutex,
+		limit: 1, shares: never,
+	},
 }
 
 func never(_, _ *grant) bool { return false }
@@ -69,8 +75,8 @@ func (k LockKind) lock() *lock {
 
 // IsCarriedBy reports whether a backend with these capabilities has locks of the kind k.
 func (k LockKind) IsCarriedBy(c backend.Capabilities) bool {
-	needs := k.lock().needs
-	return c.Modes&needs == needs
+	l := k.lock()
+	return c.Modes&l.needs == l.needs && (c.Move || !l.moves)
 }
 
 // LockKinds returns all kinds of locks.
@@ -128,6 +134,9 @@ type holding struct {
 	lost   <-chan struct{} // closed when the holder must stop its work
 	err    func() error
 	unlock func(context.Context) error
+
+	downgrade    func(context.Context) error // nil: a writer stays one
+	isDowngraded bool
 }
 
 // hold returns the holding of one lease.
@@ -146,7 +155,8 @@ func mutex(
 	return hold(l.client.Lock(ctx, names[0], opts...))
 }
 
-// readers acquires the lock for reading in two of three attempts.
+// readers acquires the lock for reading in two of three attempts. One of two writers becomes a
+// reader later.
 func readers(
 	ctx context.Context, l *loop, names []string, opts []dlock.Option,
 ) (*holding, error) {
@@ -155,7 +165,11 @@ func readers(
 		return nil, err
 	}
 	if l.random.IntN(3) == 0 {
-		return hold(m.Lock(ctx))
+		h, err := hold(m.Lock(ctx))
+		if err == nil && l.random.IntN(2) == 0 {
+			h.downgrade = h.leases[0].Downgrade
+		}
+		return h, err
 	}
 	h, err := hold(m.RLock(ctx))
 	if err == nil {

@@ -28,14 +28,19 @@ type step struct {
 
 // model returns the model of a fenced lock. A grant begins if the lock has room for it, with a
 // higher fence than all earlier grants that it does not share the lock with. A grant ends by an
-// Unlock, or on the server alone, while it is a present grant. A mutex has one holder, an RW lock
-// has one writer or any number of readers, and a semaphore has a set of holders up to its limit.
-// The permits of a semaphore begin in any order, so their fences have none.
+// Unlock, or on the server alone, while it is a present grant. An Adopt or a Downgrade replaces a
+// present grant, and the fence may stay the same. A mutex has one holder, an RW lock has one writer
+// or any number of readers, and a semaphore has a set of holders up to its limit. The permits of a
+// semaphore begin in any order, so their fences have none.
 func (l *lock) model() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return state{} },
 		Step: func(s, input, _ any) (bool, any) {
 			now, do := s.(state), input.(step)
+			if from := do.grant.source; from != nil && !do.ends {
+				isNext := slices.Contains(now.holders, from) && do.grant.fence >= from.fence
+				return isNext, now.without(from).with(do.grant)
+			}
 			if do.ends {
 				return slices.Contains(now.holders, do.grant), now.without(do.grant)
 			}
@@ -96,6 +101,10 @@ func (s step) String() string {
 	switch {
 	case s.ends:
 		return fmt.Sprintf("%s %d %s", s.grant.end, s.grant.fence, s.grant.result)
+	case s.grant.source != nil && s.grant.reader:
+		verb = "Downgrade"
+	case s.grant.source != nil:
+		verb = "Adopt"
 	case s.grant.reader:
 		verb = "RLock"
 	}
@@ -115,21 +124,26 @@ func (j judge) linearizable(name string, grants []*grant) {
 	}
 }
 
-// operations returns the two operations of each grant.
+// operations returns the two operations of each grant. An Adopt or a Downgrade is also the end of
+// the grant before.
 func (l *ledger) operations(grants []*grant) []porcupine.Operation {
 	var operations []porcupine.Operation
 	for _, g := range grants {
-		client := g.worker*loopsPerWorker + g.loop
+		client := g.worker*seats + g.loop
 		begins := porcupine.Operation{
 			ClientId: client, Input: step{g, false},
-			Call: int64(g.asked), Return: int64(g.granted),
+			Call: int64(g.asked), Return: int64(g.settled),
+		}
+		operations = append(operations, begins)
+		if g.successor != nil {
+			continue
 		}
 		from, to := l.release(g)
 		ends := porcupine.Operation{
 			ClientId: client, Input: step{g, true},
 			Call: int64(from), Return: int64(to),
 		}
-		operations = append(operations, begins, ends)
+		operations = append(operations, ends)
 	}
 	return operations
 }

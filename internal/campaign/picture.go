@@ -47,8 +47,8 @@ func (v *Verdict) drawn() []string {
 }
 
 // draw writes the picture of one lock: its grants and their ends for each worker, with the faults
-// and the violations. limit is the time in which porcupine searches for the order of the operations.
-// A picture without an order has the operations, too.
+// and the violations. limit is the time in which porcupine searches for the order of the
+// operations. A picture without an order has the operations, too.
 func (v *Verdict) draw(name, file string, limit time.Duration) error {
 	operations := v.ledger.operations(v.ledger.grants[name])
 	round := v.ledger.rounds[name]

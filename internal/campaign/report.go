@@ -26,8 +26,9 @@ func (v *Verdict) WriteReport(w io.Writer) {
 	fmt.Fprintf(w, "%s (%s), seed %d: %d grants in %d rounds, %v\n",
 		f.Server, f.Version, f.Seed, f.Grants, f.Rounds, f.Took)
 	for _, l := range locks {
-		if n := f.Kinds[l.kind]; n > 0 {
-			fmt.Fprintf(w, "  %-12s grants %6d\n", l.kind, n)
+		if of := f.Kinds[l.kind]; of != nil {
+			fmt.Fprintf(w, "  %-12s grants %6d  violations %s\n",
+				l.kind, of.Grants, counted(of.Violations))
 		}
 	}
 	for _, k := range kinds {
@@ -134,18 +135,27 @@ func Publish(file, document string, latest []Figures) error {
 		os.WriteFile(file, append(data, '\n'), 0o644), os.WriteFile(document, text, 0o644))
 }
 
-// merged returns f with the figures of the latest election, and the figures of the latest campaign
-// if f is an election.
+// merged returns the figures of the latest election, of the latest campaign, and of the latest
+// campaign of each kind of lock. A campaign without some of the kinds that the server has changes
+// the figures of its kinds only.
 func (f Figures) merged(old Figures) Figures {
-	if f.Election == nil {
-		f.Election = old.Election
-		return f
+	if f.Election != nil {
+		old.Server, old.Election = f.Server, f.Election
+		return old
 	}
-	old.Server, old.Election = f.Server, f.Election
-	return old
+	f.Election = old.Election
+	kinds := make(map[LockKind]*KindFigures)
+	maps.Copy(kinds, old.Kinds)
+	maps.Copy(kinds, f.Kinds)
+	if len(kinds) > len(f.Kinds) {
+		f = old
+	}
+	f.Kinds = kinds
+	return f
 }
 
-// tables returns the figures in Markdown: a row for each server, and the faults of each server.
+// tables returns the figures in Markdown: a row for each server, the kinds of locks and the faults
+// of each server, and the elections.
 func tables(all map[string]Figures) string {
 	var b strings.Builder
 	servers := slices.Sorted(maps.Keys(all))
@@ -158,9 +168,18 @@ func tables(all map[string]Figures) string {
 	for _, s := range servers {
 		f := all[s]
 		fmt.Fprintf(&b, "| %s | %d | %s | %v | %v | %v | %s | %s | %s | %d | %d, %d | %d, %.2f |\n",
-			label(s, f.Version), f.Grants, f.violations(), f.Handoff, f.KillToGrant, f.StopToGrant,
-			f.WakeToLoss.max(), f.TakeToLoss.max(), short(f.OverlapF), f.RefusedF,
+			label(s, f.Version), f.Grants, counted(f.Violations), f.Handoff, f.KillToGrant,
+			f.StopToGrant, f.WakeToLoss.max(), f.TakeToLoss.max(), short(f.OverlapF), f.RefusedF,
 			f.LostFenced, f.LostPlain, f.Seed, f.Took.Hours())
+	}
+	fmt.Fprintf(&b, "\n| kind: grants, violations | %s |\n|---|%s\n",
+		strings.Join(servers, " | "), strings.Repeat("---|", len(servers)))
+	for _, l := range locks {
+		fmt.Fprintf(&b, "| %s |", l.kind)
+		for _, s := range servers {
+			fmt.Fprintf(&b, " %s |", all[s].Kinds[l.kind])
+		}
+		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "\n| fault | %s |\n|---|%s\n",
 		strings.Join(servers, " | "), strings.Repeat("---|", len(servers)))
@@ -205,14 +224,23 @@ func label(server, version string) string {
 	return server + " (" + version + ")"
 }
 
-func (f Figures) violations() string {
+// counted returns the violations of each rule as text.
+func counted(violations map[Rule]int) string {
 	var found []string
 	for _, r := range rules {
-		if n := f.Violations[r]; n > 0 {
+		if n := violations[r]; n > 0 {
 			found = append(found, fmt.Sprintf("%s: %d", r, n))
 		}
 	}
 	return cmp.Or(strings.Join(found, ", "), "0")
+}
+
+// String returns a cell of the table of kinds.
+func (k *KindFigures) String() string {
+	if k == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%d, %s", k.Grants, counted(k.Violations))
 }
 
 // String returns a cell of the table of faults.

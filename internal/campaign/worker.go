@@ -21,7 +21,9 @@ import (
 )
 
 const (
-	loopsPerWorker = 2 // at most; two loops of one process pass locks on inside the process
+	// loopsPerWorker is at most 2: two loops of one process pass locks on inside the process.
+	loopsPerWorker = 2
+	seats          = 2 * loopsPerWorker // the loops that lock, and as many that adopt
 	holdMax        = 40 * time.Millisecond
 	retryPause     = 20 * time.Millisecond
 
@@ -37,6 +39,8 @@ type order struct {
 	Answer *answer       `json:"answer,omitempty"`
 	Linger time.Duration `json:"linger,omitempty"` // of the present or the next critical section
 	Finish bool          `json:"finish,omitempty"`
+
+	Handoff *handoff `json:"handoff,omitempty"` // to adopt
 }
 
 // hello is the first order.
@@ -62,6 +66,8 @@ type report struct {
 	Event  *Event  `json:"event,omitempty"`
 	Access *access `json:"access,omitempty"`
 	Bye    *bye    `json:"bye,omitempty"`
+
+	Handoff *handoff `json:"handoff,omitempty"` // for another worker
 }
 
 // bye is the last report.
@@ -73,10 +79,11 @@ type bye struct {
 // worker is one process of a campaign.
 type worker struct {
 	hello
-	client  *dlock.Client
-	linger  atomic.Int64
-	round   atomic.Pointer[lockOrder]
-	answers [loopsPerWorker]chan answer
+	client   *dlock.Client
+	linger   atomic.Int64
+	round    atomic.Pointer[lockOrder]
+	answers  [seats]chan answer
+	handoffs chan handoff
 
 	mu  sync.Mutex
 	out *json.Encoder
@@ -92,7 +99,9 @@ func Serve(
 	if err := orders.Decode(&first); err != nil || first.Hello == nil {
 		return fmt.Errorf("campaign: no first order: %w", err)
 	}
-	w := &worker{hello: *first.Hello, out: json.NewEncoder(conn)}
+	w := &worker{
+		hello: *first.Hello, out: json.NewEncoder(conn), handoffs: make(chan handoff, maxHandoffs),
+	}
 	for i := range w.answers {
 		w.answers[i] = make(chan answer, 1)
 	}
@@ -105,6 +114,9 @@ func Serve(
 	}
 	return w.send(report{Bye: &left})
 }
+
+// maxHandoffs is the number of handles that can wait. More handles are forgotten.
+const maxHandoffs = 16
 
 var errFinished = errors.New("campaign: finished")
 
@@ -126,6 +138,11 @@ func (w *worker) obey(ctx context.Context, orders *json.Decoder, finish context.
 			w.round.Store(o.Round)
 		case o.Linger > 0:
 			w.linger.Store(int64(o.Linger))
+		case o.Handoff != nil:
+			select {
+			case w.handoffs <- *o.Handoff:
+			default:
+			}
 		case o.Finish:
 			finish(errFinished)
 		}
@@ -175,6 +192,7 @@ func (w *worker) runLoops(
 	var loops sync.WaitGroup
 	for i := range w.Loops {
 		loops.Go(func() { newLoop(w, i).run(ctx) })
+		loops.Go(func() { newLoop(w, loopsPerWorker+i).adoptAll(ctx) })
 	}
 	loops.Wait()
 	if err := w.client.Close(); !errors.Is(err, dlock.ErrUnavailable) {
@@ -278,7 +296,7 @@ func (l *loop) visit(ctx context.Context, round *lockOrder) (granted bool) {
 		l.note(Event{Op: Refused, Name: names[0], Error: classify(err)})
 		return false
 	}
-	l.hold(ctx, lock, h)
+	l.hold(ctx, round.Round, lock, h)
 	return true
 }
 
@@ -294,8 +312,8 @@ func (l *loop) limit() time.Duration {
 	return 0
 }
 
-// hold uses the leases and unlocks them. It records a loss of a lease at once.
-func (l *loop) hold(ctx context.Context, lock *lock, h *holding) {
+// hold uses the leases, and unlocks or exports them. It records a loss of a lease at once.
+func (l *loop) hold(ctx context.Context, round int, lock *lock, h *holding) {
 	l.noteAll(h, Event{Op: Granted, Reader: h.reader})
 	unlocking := make(chan struct{})
 	var watch sync.WaitGroup
@@ -314,9 +332,17 @@ func (l *loop) hold(ctx context.Context, lock *lock, h *holding) {
 		}
 	}
 	l.use(ctx, lock, h)
-	l.noteAll(h, Event{Op: Unlock})
-	err := h.unlock(ctx)
-	l.noteAll(h, Event{Op: Unlocked, Error: classify(err)})
+	if h.downgrade != nil {
+		if l.downgrade(ctx, h); h.isDowngraded {
+			l.use(ctx, lock, h)
+		}
+	}
+	exports := lock.moves && l.random.IntN(oneExported) == 0
+	if !exports || !l.export(ctx, round, h) {
+		l.noteAll(h, Event{Op: Unlock})
+		err := h.unlock(ctx)
+		l.noteAll(h, Event{Op: Unlocked, Error: classify(err)})
+	}
 	close(unlocking)
 	watch.Wait()
 }
@@ -354,16 +380,20 @@ func (l *loop) noteAll(h *holding, e Event) {
 // access, so only the fences protect the resources.
 func (l *loop) use(ctx context.Context, lock *lock, h *holding) {
 	var accesses []access
+	isReader := h.reader || h.isDowngraded
 	for part, lease := range h.leases {
 		a := access{
 			Loop: l.id, Try: l.try, Part: part, Name: lease.Name(), Fence: lease.Fence(),
-			Reader: h.reader,
+			Reader: isReader,
+		}
+		if h.isDowngraded {
+			a.Part = 1 // for the judge, a Downgrade begins another grant
 		}
 		if !lock.isGuard() {
 			continue
 		}
 		if got, ok := l.access(ctx, a); ok {
-			a.Write, a.Fenced, a.Plain = !h.reader, got.Fenced+1, got.Plain+1
+			a.Write, a.Fenced, a.Plain = !isReader, got.Fenced+1, got.Plain+1
 			accesses = append(accesses, a)
 		}
 	}

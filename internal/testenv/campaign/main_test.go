@@ -44,15 +44,47 @@ func TestAllServersByDefault(t *testing.T) {
 func TestKindsThatTheBackendCarries(t *testing.T) {
 	for _, c := range []struct {
 		modes backend.Mode
+		move  bool
 		want  string
 	}{
-		{backend.Exclusive, "mutex, all, leader"},
-		{backend.Exclusive | backend.Permit, "mutex, permits, all, leader"},
-		{backend.Exclusive | backend.Shared | backend.Permit, join(campaign.LockKinds())},
+		{backend.Exclusive, false, "mutex, all, leader"},
+		{backend.Exclusive, true, "mutex, all, leader, moved"},
+		{backend.Exclusive | backend.Permit, false, "mutex, permits, all, leader"},
+		{backend.Exclusive | backend.Shared | backend.Permit, true, join(campaign.LockKinds())},
 	} {
-		got := carried(campaign.LockKinds(), backend.Capabilities{Modes: c.modes}, t.Logf)
-		if join(got) != c.want {
-			t.Errorf("%s: %s, want %s", c.modes, join(got), c.want)
+		caps := backend.Capabilities{Modes: c.modes, Move: c.move}
+		if got := carried(campaign.LockKinds(), caps, t.Logf); join(got) != c.want {
+			t.Errorf("%s, move %v: %s, want %s", c.modes, c.move, join(got), c.want)
+		}
+	}
+}
+
+// TestSessionTargets checks that the workers of the servers with locks of a session use such locks,
+// also through a proxy, and that the end of a connection is a fault of class F there.
+func TestSessionTargets(t *testing.T) {
+	for _, name := range []string{"mysql-session", "postgres-session"} {
+		found, err := find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := found[0].start(t)
+		for _, url := range []string{p.url, p.through(p.addrs)} {
+			c, err := opener(url)(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !c.Capabilities().Session {
+				t.Errorf("%s: the locks are not of a session", name)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		classes := p.classes(newOperator(t, p), nil)
+		for _, k := range []campaign.Kind{campaign.Reset, campaign.Restart} {
+			if classes[k] != campaign.F {
+				t.Errorf("%s: the class of %s is %q, want F", name, k, classes[k])
+			}
 		}
 	}
 }

@@ -49,6 +49,12 @@ var targets = []*target{
 		return mysqlPlace(testenv.MariaDB(tb))
 	}},
 	{name: "postgres", ttl: ttl, expiry: ttl, fair: true, start: postgresPlace},
+	{name: "mysql-session", ttl: ttl, expiry: ttl + time.Second, start: func(tb testenv.TB) *place {
+		return sessionPlace(testenv.MySQL(tb))
+	}},
+	{name: "postgres-session", ttl: ttl, expiry: ttl, start: func(tb testenv.TB) *place {
+		return sessionPlace(testenv.Postgres(tb))
+	}},
 	{name: "postgres-pair", ttl: ttl, expiry: ttl, fair: true, start: pairPlace},
 	{name: "file", ttl: ttl, expiry: 4 * ttl, start: filePlace}, // a stopped holder keeps its lock
 }
@@ -128,6 +134,26 @@ func postgresPlace(tb testenv.TB) *place {
 	s := testenv.Postgres(tb)
 	p := serverPlace(s, campaign.X)
 	return p.wiped(campaign.F, func(tb testenv.TB) { wipePostgres(tb, s.URL) })
+}
+
+// sessionPlace returns the place of a server whose locks end with a connection. If the server or
+// the network ends the connection, the next holder can have the lock before the holder detects
+// that.
+func sessionPlace(s *testenv.Server) *place {
+	p := serverPlace(s, campaign.F)
+	p.url = inSession(p.url)
+	through := p.through
+	p.through = func(addrs []string) string { return inSession(through(addrs)) }
+	p.weak = []campaign.Kind{campaign.Reset}
+	return p
+}
+
+// inSession returns rawURL with the parameter for locks of a session.
+func inSession(rawURL string) string {
+	if strings.Contains(rawURL, "?") {
+		return rawURL + "&lock=session"
+	}
+	return rawURL + "?lock=session"
 }
 
 // pairPlace returns the place of a primary with a synchronous standby. An operator promotes the

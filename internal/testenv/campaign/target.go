@@ -36,6 +36,7 @@ type place struct {
 	addrs           []string                    // for a proxy; empty: workers use no proxy
 	through         func(addrs []string) string // the URL with other addresses; nil: see ways
 	faults          map[campaign.Kind]fault
+	weak            []campaign.Kind // faults of a worker under which the server is of class F
 }
 
 // fault is a fault that the command itself causes.
@@ -166,6 +167,9 @@ func (p *place) classes(o *operator, wanted []campaign.Kind) map[campaign.Kind]c
 	}
 	for k, f := range p.faults {
 		all[k] = f.class
+	}
+	for _, k := range p.weak {
+		all[k] = campaign.F
 	}
 	if o.client.Capabilities().Break {
 		all[campaign.Break] = campaign.F

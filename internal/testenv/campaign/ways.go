@@ -66,6 +66,8 @@ type redisDriver interface {
 	backend.BatchRenewer
 	backend.Inspector
 	backend.Breaker
+	backend.Downgrader
+	backend.Mover
 }
 
 // lent is a driver that also closes the client that was lent to it.
