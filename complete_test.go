@@ -29,6 +29,7 @@ var driverFiles = []struct {
 	{file: "command/backends_test.go", name: `(?i)\bSCHEME`, serverOnly: true},
 	{file: "command/readme_test.go", name: `(?i)SCHEME`},
 	{file: "command/verify_server.go", name: `"SCHEME": +"[0-9]+"`, serverOnly: true},
+	{file: "examples/leader/main.go"},
 	{file: "examples/stock/main.go"},
 	{file: "internal/mutants/list.go", name: `SHORTMutants`},
 	{file: "internal/testenv/campaign/servers.go", name: `(?i)SCHEME`, serverOnly: true},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -181,6 +182,198 @@ func ExampleLease_Context() {
 	// Output:
 	// lost: true
 	// unlock returns it, too: true
+}
+
+func ExampleRWMutex() {
+	ctx := context.Background()
+	client, err := dlock.Open(ctx, "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	var catalog dlock.RWMutex
+	catalog, err = client.RWMutex("catalog")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Readers share the lock, in one process or in several. A writer waits for all of them.
+	first, err := catalog.RLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := catalog.RLock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = catalog.TryLock(ctx)
+	fmt.Println("a writer has to wait:", errors.Is(err, dlock.ErrNotAcquired))
+
+	if err := errors.Join(first.Unlock(ctx), second.Unlock(ctx)); err != nil {
+		log.Fatal(err)
+	}
+	writer, err := catalog.Lock(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("writing the", catalog.Name())
+	if err := writer.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// a writer has to wait: true
+	// writing the catalog
+}
+
+func ExampleSemaphore() {
+	ctx := context.Background()
+	client, err := dlock.Open(ctx, "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	// At most two downloads at a time, of all processes together.
+	var downloads dlock.Semaphore
+	downloads, err = client.Semaphore("downloads", 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	first, err := downloads.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := downloads.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = downloads.TryAcquire(ctx)
+	fmt.Println("all permits are taken:", errors.Is(err, dlock.ErrNotAcquired))
+
+	if err := errors.Join(first.Unlock(ctx), second.Unlock(ctx)); err != nil {
+		log.Fatal(err)
+	}
+	// Output: all permits are taken: true
+}
+
+func ExampleClient_LockAll() {
+	ctx := context.Background()
+	client, err := dlock.Open(ctx, "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	// Transfers in opposite directions do not deadlock.
+	var transfers sync.WaitGroup
+	balance := map[string]int{"alice": 100, "bob": 100}
+	transfer := func(from, to string, amount int) {
+		locks, err := client.LockAll(ctx, []string{from, to})
+		if err != nil {
+			log.Fatal(err)
+		}
+		balance[from] -= amount
+		balance[to] += amount
+		if err := locks.Unlock(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	transfers.Go(func() { transfer("alice", "bob", 30) })
+	transfers.Go(func() { transfer("bob", "alice", 10) })
+	transfers.Wait()
+	fmt.Println(balance)
+	// Output: map[alice:80 bob:120]
+}
+
+func ExampleClient_Elect() {
+	client, err := dlock.Open(context.Background(), "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	// In a service, ctx ends with the process: see signal.NotifyContext.
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	err = client.Elect(ctx, "scheduler", func(ctx context.Context, lease *dlock.Lease) error {
+		fmt.Println("leading the", lease.Name())
+		stop() // the service ends
+
+		// A leader works until its context ends: with its lease, or with the service.
+		<-ctx.Done()
+		return nil
+	})
+	fmt.Println("the service has ended:", errors.Is(err, context.Canceled))
+	// Output:
+	// leading the scheduler
+	// the service has ended: true
+}
+
+func ExampleClient_Observe() {
+	ctx := context.Background()
+	client, err := dlock.Open(ctx, "mem:", dlock.WithMeta("node-1"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	lease, err := client.Lock(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for info, err := range client.Observe(ctx, "leader") {
+		if err != nil {
+			fmt.Println(err) // Observe goes on where it can
+			continue
+		}
+		if len(info.Holders) == 0 {
+			fmt.Println("no leader")
+			break
+		}
+		fmt.Println("the leader is", info.Holders[0].Meta)
+		if err := lease.Unlock(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// the leader is node-1
+	// no leader
+}
+
+func ExampleLease_Export() {
+	ctx := context.Background()
+	old, err := dlock.Open(ctx, "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := old.Lock(ctx, "device")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fence := lease.Fence()
+
+	// The handle is the right to the lock. Pass it to the next process through a pipe.
+	handle, err := lease.Export(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	old.Close() // the process ends, and the lock stays taken
+
+	next, err := dlock.Open(ctx, "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer next.Close()
+	adopted, err := next.Adopt(ctx, handle)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("holding", adopted.Name(), "without a gap:", adopted.Fence() >= fence)
+	if err := adopted.Unlock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: holding device without a gap: true
 }
 
 func ExampleWithReentrant() {
