@@ -158,7 +158,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	}
 	if err != nil && w.session.ctx.Err() != nil {
 		_ = w.Close()
-		return len(p), nil
+		return len(p), nil //nolint:nilerr // Read reports it
 	}
 	return n, err
 }
