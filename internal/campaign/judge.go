@@ -396,8 +396,8 @@ func (j judge) losses() {
 	}
 }
 
-// explained reports whether a fault explains the loss of g. Under a fault of a weaker class no lease
-// must survive.
+// explained reports whether a fault explains the loss of g. Under a fault of a weaker class no
+// lease must survive.
 func (j judge) explained(g *grant) bool {
 	since := g.ended.Add(-2 * j.Settings.TTL)
 	return slices.ContainsFunc(j.windows, func(w window) bool {

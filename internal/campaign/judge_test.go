@@ -945,8 +945,8 @@ func TestJudgeKinds(t *testing.T) {
 	}
 }
 
-// TestLossUnderAWeakFault checks that a reset explains a loss on a server of class F, whose locks end
-// with a connection, also if the holder began in an earlier round. On other servers it explains none.
+// TestLossUnderAWeakFault checks that a reset explains a loss on a server whose locks end with a
+// connection, also if the holder began in an earlier round. On other servers it explains none.
 func TestLossUnderAWeakFault(t *testing.T) {
 	const lines = "0 ask 0\n1 granted 0 10\n2 begin 0 reset\n3 done 0 reset\n3 end 0 reset\n" +
 		"5 lost 0\n6 unlock 0\n7 unlocked 0 lost"

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,19 +16,6 @@ import (
 	"github.com/dlock-go/dlock/internal/campaign"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
-
-// argsVariable makes the test's program the command. Its value is the arguments, and it is also the
-// mark of the command and of its workers.
-const argsVariable = "DLOCK_TEST_CAMPAIGN_ARGS"
-
-func TestMain(m *testing.M) {
-	if args := os.Getenv(argsVariable); args != "" {
-		os.Args = append(os.Args[:1], strings.Fields(args)...)
-		main()
-		return
-	}
-	testenv.Main(m)
-}
 
 // TestInterrupt checks that Ctrl-C ends all processes of a campaign, removes the locks of killed
 // workers from a server that was given by URL, and keeps the history so far.

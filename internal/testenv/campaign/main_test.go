@@ -4,12 +4,27 @@ package main
 
 import (
 	"io"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/campaign"
+	"github.com/dlock-go/dlock/internal/testenv"
 )
+
+// argsVariable makes the test's program the command. Its value is the arguments, and it is also the
+// mark of the command and of its workers.
+const argsVariable = "DLOCK_TEST_CAMPAIGN_ARGS"
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv(argsVariable); args != "" {
+		os.Args = append(os.Args[:1], strings.Fields(args)...)
+		main()
+		return
+	}
+	testenv.Main(m)
+}
 
 // TestUsageErrors checks that an unknown name is a usage error that lists the known names.
 func TestUsageErrors(t *testing.T) {
