@@ -68,9 +68,13 @@ func (l *lock) enqueue(req *backend.Request, now time.Time) *acquisition {
 // a Wait that begins later does not miss that grant.
 func (l *lock) busy(entry *acquisition, mode backend.Mode, now time.Time) *backend.Busy {
 	holder := l.holders[0]
+	end := l.nextEnd(mode)
+	if entry != nil {
+		end = l.endInFront(entry, end)
+	}
 	b := &backend.Busy{
 		Holder:     cmp.Or(holder.grant.Meta, holder.grant.Owner),
-		RetryAfter: l.nextEnd(mode).Sub(now),
+		RetryAfter: end.Sub(now),
 	}
 	if entry != nil {
 		if entry.changed == nil {
@@ -88,6 +92,21 @@ func (l *lock) nextEnd(mode backend.Mode) time.Time {
 	end := l.holders[0].expires
 	for _, a := range l.holders[1:] {
 		if a.expires.Before(end) == (mode == backend.Permit) {
+			end = a.expires
+		}
+	}
+	return end
+}
+
+// endInFront returns end, or the end of the first term among the entries in front of entry if that
+// is earlier. Only the entry of a waiter that has died lasts until then, and nothing else wakes the
+// waiters behind it.
+func (l *lock) endInFront(entry *acquisition, end time.Time) time.Time {
+	for _, a := range l.queue {
+		if a == entry {
+			break
+		}
+		if a.expires.Before(end) {
 			end = a.expires
 		}
 	}

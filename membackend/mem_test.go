@@ -85,6 +85,34 @@ func TestExpiredEntriesAreNotCounted(t *testing.T) {
 	})
 }
 
+// TestDeadWriterBetweenReaders has a writer that died in the queue while a reader holds the lock.
+// The reader behind it gets the lock when the term of that entry ends.
+func TestDeadWriterBetweenReaders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newSpace(t)()
+		hold, reader := request(t, "holder", time.Hour), request(t, "reader", time.Hour)
+		hold.Mode, reader.Mode = backend.Shared, backend.Shared
+		if _, err := d.Acquire(t.Context(), hold); err != nil {
+			t.Fatal(err)
+		}
+		_, err := d.Acquire(t.Context(), request(t, "dead writer", time.Minute))
+		if !errors.Is(err, backend.ErrNotAcquired) {
+			t.Fatalf("Acquire of the writer: %v, want *Busy", err)
+		}
+		begun := time.Now()
+		_, err = d.Acquire(t.Context(), reader)
+		b, ok := errors.AsType[*backend.Busy](err)
+		if !ok {
+			t.Fatalf("Acquire of the reader: %v, want *Busy", err)
+		}
+		g, err := d.Wait(t.Context(), reader, b)
+		if took := time.Since(begun); g == nil || err != nil || took != time.Minute {
+			t.Errorf("Wait: %v, %v, after %v, want a grant after a minute", g, err, took)
+		}
+	})
+}
+
 // TestUseAfterClose checks that each method returns ErrUnavailable after Close and does nothing.
 func TestUseAfterClose(t *testing.T) {
 	t.Parallel()

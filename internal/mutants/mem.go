@@ -17,6 +17,13 @@ var memMutants = []mutant{
 		pkg: "membackend", test: "TestExpiredEntriesAreNotCounted",
 	},
 	{
+		guard:   "mem: the end of a dead waiter's entry wakes the next one",
+		file:    "membackend/lock.go",
+		without: "a reader waits behind a dead writer until its own next attempt",
+		edits:   []edit{{old: "end = l.endInFront(entry, end)", new: "_ = l.endInFront"}},
+		pkg:     "membackend", test: "TestDeadWriterBetweenReaders",
+	},
+	{
 		guard: "mem: a waiting writer is not overtaken", file: "membackend/space.go",
 		without: "a stream of readers keeps writers waiting for ever",
 		edits: []edit{{
