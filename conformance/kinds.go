@@ -395,64 +395,58 @@ func breakEndsOneReader(f *fixture) {
 	f.isErr("renewal after a break of all", err, backend.ErrLost)
 }
 
-func writerGetsInAmongReaders(f *fixture) {
-	ctx, stop := context.WithCancel(f.ctx)
-	var readers sync.WaitGroup
-	var reads atomic.Int64
-	for range 3 {
-		m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
-		for range 4 {
-			readers.Go(func() {
-				for ctx.Err() == nil {
-					lease, err := m.RLock(ctx)
-					if err != nil {
-						continue
-					}
-					reads.Add(1)
-					time.Sleep(nap)
-					f.unlock(lease)
+// stream locks and unlocks all the time, on four goroutines for each of locks. leases counts what
+// it has acquired. stop ends it, and returns when its goroutines have ended.
+func (f *fixture) stream(
+	locks ...func(context.Context) (*dlock.Lease, error),
+) (leases *atomic.Int64, stop func()) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	leases = new(atomic.Int64)
+	var running sync.WaitGroup
+	for _, lock := range slices.Repeat(locks, 4) {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := lock(ctx)
+				if err != nil {
+					continue
 				}
-			})
-		}
+				leases.Add(1)
+				time.Sleep(nap)
+				f.unlock(lease)
+			}
+		})
 	}
+	return leases, func() { cancel(); running.Wait() }
+}
+
+func writerGetsInAmongReaders(f *fixture) {
+	var locks []func(context.Context) (*dlock.Lease, error)
+	for range 3 {
+		locks = append(locks, f.rwMutex(f.client(dlock.WithTTL(f.long()))).RLock)
+	}
+	reads, stop := f.stream(locks...)
+	defer stop()
 	c := f.client(dlock.WithTTL(f.long()))
 	for range 3 {
 		before := reads.Load()
 		f.eventually(prompt, func() bool { return reads.Load() > before })
 		f.unlock(f.lockWithin(c, prompt, f.name))
 	}
-	stop()
-	readers.Wait()
 }
 
 func readerGetsInAmongWriters(f *fixture) {
-	ctx, stop := context.WithCancel(f.ctx)
-	var writers sync.WaitGroup
-	var writes atomic.Int64
+	var locks []func(context.Context) (*dlock.Lease, error)
 	for range 3 {
-		m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
-		for range 4 {
-			writers.Go(func() {
-				for ctx.Err() == nil {
-					lease, err := m.Lock(ctx)
-					if err != nil {
-						continue
-					}
-					writes.Add(1)
-					time.Sleep(nap)
-					f.unlock(lease)
-				}
-			})
-		}
+		locks = append(locks, f.rwMutex(f.client(dlock.WithTTL(f.long()))).Lock)
 	}
+	writes, stop := f.stream(locks...)
+	defer stop()
 	m := f.rwMutex(f.client(dlock.WithTTL(f.long())))
 	for range 3 {
 		before := writes.Load()
 		f.eventually(prompt, func() bool { return writes.Load() > before })
 		f.unlock(f.granted(f.begin(m.RLock), prompt))
 	}
-	stop()
-	writers.Wait()
 }
 
 func readersAndWritersAreServedInOrder(f *fixture) {
@@ -505,22 +499,8 @@ func readersOfAClientMakeNoTrip(f *fixture) {
 // all the time.
 func (f *fixture) writerAmongReadersOf(m dlock.RWMutex, c *dlock.Client) {
 	f.Helper()
-	ctx, stop := context.WithCancel(f.ctx)
-	var reads atomic.Int64
-	stream := async(func() {
-		parallel(4, func(int) {
-			for ctx.Err() == nil {
-				lease, err := m.RLock(ctx)
-				if err != nil {
-					continue
-				}
-				reads.Add(1)
-				time.Sleep(nap)
-				f.unlock(lease)
-			}
-		})
-	})
-	defer func() { stop(); <-stream }()
+	reads, stop := f.stream(m.RLock)
+	defer stop()
 	f.eventually(prompt, func() bool { return reads.Load() > 10 })
 	f.unlock(f.lockWithin(c, prompt, f.name))
 }
