@@ -873,6 +873,12 @@ func TestLapsedLeaseIsRevoked(t *testing.T) {
 	d.mu.Unlock()
 	lapse(d, first)
 	g := raw.Acquire(t, d, next)
+	// Until then the waiter could get a grant of the lapsed lease, which the core would give up.
+	eventually(t, "the waiter has another lease", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.acquisitions[waiter.Owner].lease != first
+	})
 	release(t, other, held)
 	release(t, d, await(t, "the waiter", granted))
 	eventually(t, "the lapsed lease is gone", func() bool { return countLeases(t, ops) == 2 })

@@ -175,10 +175,12 @@
 // The server is PostgreSQL 14 or later. The user needs SELECT, INSERT, UPDATE and DELETE on the
 // table, and CREATE in its schema if the table does not exist. [Schema] returns the table as a
 // migration; the error contains it if the user may not create the table. A table that is unlogged,
-// has other columns, or has no unique index on the name alone is refused. Locks survive a crash if
-// fsync is on. Names are bytea, so they do not depend on the encoding and the collation of the
-// database:
-// convert_from(name, 'UTF8') shows them.
+// has other columns, or has no unique index on the name alone is refused. So is one that $user in
+// search_path leads to, because another user would have another table: name its schema. All clients
+// of a lock need the same table, so name the schema also where users have different search paths.
+//
+// Locks survive a crash if fsync is on. Names are bytea, so they do not depend on the encoding and
+// the collation of the database: convert_from(name, 'UTF8') shows them.
 //
 // A row that changes often needs room in its page and a vacuum now and then. The table has room by
 // its fillfactor; keep autovacuum on, and transactions that last for hours out of the same

@@ -65,9 +65,9 @@ var (
 // than there are connections, and their requests also wait for each other.
 func newDriver(pool pool, size int, base origin, dials *dialer, opts Options) *driver {
 	d := &driver{
-		pool: pool, dials: dials, table: opts.Table, sql: newStatements(opts.Table),
-		timeout: opts.Timeout, patience: patienceOf(base, opts.Timeout),
-		main: newLane(slotsOf(size)),
+		pool: pool, dials: dials, table: opts.Table, timeout: opts.Timeout,
+		patience: patienceOf(base, opts.Timeout),
+		main:     newLane(slotsOf(size)),
 	}
 	d.life, d.end = context.WithCancel(context.Background())
 	d.hasty = &lane{slots: d.main.slots, abandoned: d.main.abandoned, skips: true}

@@ -464,25 +464,45 @@ func (d *driver) probeOn(ctx context.Context, conn *pgx.Conn) (err error) {
 			return err
 		}
 	}
-	var missing bool
-	err = conn.QueryRow(ctx, probeSQL, quoted(d.table)).Scan(&missing, &d.durable)
+	table, err := d.findTable(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if missing {
-		if err := d.create(ctx, conn); err != nil {
-			return err
-		}
+	d.sql = newStatements(table)
+	return d.checkTable(ctx, conn, table)
+}
+
+// findTable creates the table if it does not exist, and returns its name with its schema. The
+// search path of a connection decides about a name without a schema. So the statements have the
+// schema: a search path or a temporary table that the application has left on a connection of its
+// pool does not lead them to another table.
+func (d *driver) findTable(ctx context.Context, conn *pgx.Conn) (table string, err error) {
+	var missing, isOwn bool
+	var found *string
+	err = conn.QueryRow(ctx, probeSQL, quoted(d.table)).Scan(&missing, &d.durable, &found, &isOwn)
+	if err != nil {
+		return "", err
 	}
-	return d.checkTable(ctx, conn)
+	table = quoted(d.table)
+	if !strings.Contains(d.table, ".") && found != nil {
+		if isOwn {
+			return "", fmt.Errorf("%w: the table %s is in the schema %s of this user alone, because "+
+				"search_path has $user: another user would have locks of its own; name the schema, "+
+				"as in table=%[3]s.%[2]s", backend.ErrUnsupported, d.table, *found)
+		}
+		table = pgx.Identifier{*found, d.table}.Sanitize()
+	}
+	if missing {
+		err = d.create(ctx, conn, table)
+	}
+	return table, err
 }
 
 // checkTable returns an error if the table is not dlock's, or cannot carry locks.
-func (d *driver) checkTable(ctx context.Context, conn *pgx.Conn) error {
+func (d *driver) checkTable(ctx context.Context, conn *pgx.Conn, table string) error {
 	var columns string
 	var isUnique, isLogged, isAllowed bool
-	err := conn.QueryRow(ctx, shapeSQL, quoted(d.table)).
-		Scan(&columns, &isUnique, &isLogged, &isAllowed)
+	err := conn.QueryRow(ctx, shapeSQL, table).Scan(&columns, &isUnique, &isLogged, &isAllowed)
 	switch {
 	case err != nil:
 		return err
@@ -492,7 +512,7 @@ func (d *driver) checkTable(ctx context.Context, conn *pgx.Conn) error {
 	case !isUnique:
 		return fmt.Errorf("%w: the table %s is not dlock's: it needs a unique index on the "+
 			"column name alone, and no deferrable one: CREATE UNIQUE INDEX ON %s (name)",
-			backend.ErrConflict, d.table, quoted(d.table))
+			backend.ErrConflict, d.table, table)
 	case !isLogged:
 		return fmt.Errorf("%w: the table %s is unlogged or temporary: a crash would forget locks",
 			backend.ErrUnsupported, d.table)
@@ -506,14 +526,14 @@ func (d *driver) checkTable(ctx context.Context, conn *pgx.Conn) error {
 
 // create creates the table. Of two processes that create it at the same time, PostgreSQL refuses
 // one with an error.
-func (d *driver) create(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, Schema(d.table))
+func (d *driver) create(ctx context.Context, conn *pgx.Conn, table string) error {
+	_, err := conn.Exec(ctx, schema(table))
 	switch {
 	case err == nil, hasCode(err, codeDuplicateKey, codeDuplicateTable, codeDuplicateObject):
 		return nil
 	case hasCode(err, codeNoPrivilege):
 		return fmt.Errorf("%w: the table does not exist, and this user may not create it: %w; "+
-			"the statement is: %s", backend.ErrUnavailable, err, Schema(d.table))
+			"the statement is: %s", backend.ErrUnavailable, err, schema(table))
 	}
 	return err
 }

@@ -200,7 +200,7 @@ func TestTables(t *testing.T) {
 	limited := strings.Replace(s.URL, "postgres:correct-horse@", "reader:reads@", 1)
 	_, err := testenv.Open(t.Context(), limited+"?table=denied")
 	raw.WantIs(t, "Open without CREATE", err, backend.ErrUnavailable)
-	if err != nil && !strings.Contains(err.Error(), Schema("denied")) {
+	if err != nil && !strings.Contains(err.Error(), schema(`"public"."denied"`)) {
 		t.Errorf("the error has no migration: %v", err)
 	}
 	opened(t, s.URL) // creates the table
@@ -238,7 +238,7 @@ func TestTablesWithoutTheirKey(t *testing.T) {
 		}
 		_, err := testenv.Open(t.Context(), s.URL+"?table=keyless")
 		raw.WantIs(t, "Open with the key "+what, err, backend.ErrConflict)
-		const repair = `CREATE UNIQUE INDEX ON "keyless" (name)`
+		const repair = `CREATE UNIQUE INDEX ON "public"."keyless" (name)`
 		if err == nil || !strings.Contains(err.Error(), repair) {
 			t.Errorf("the error has no migration: %v", err)
 		}

@@ -30,7 +30,7 @@ func TestConformanceSession(t *testing.T) {
 func TestSilentSession(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t, "-c", "idle_session_timeout=100ms")
-	raw.Silence(t, s, s.URL+"?lock=session")
+	raw.Silence(t, s, s.URL+"?lock=session", 2*time.Second)
 }
 
 // TestUncertainSession cuts a holder off during its Unlock.

@@ -1,6 +1,7 @@
 package pgbackend
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -27,9 +28,9 @@ type statements struct {
 	sweepPage, sweepNames, floorLock, floorUnlock     string
 }
 
+// newStatements returns the statements for a table, whose name is an identifier of SQL.
 func newStatements(table string) statements {
-	name := quoted(table)
-	with := func(s string) string { return strings.ReplaceAll(s, "TABLE", name) }
+	with := func(s string) string { return strings.ReplaceAll(s, "TABLE", table) }
 	return statements{
 		read: with(readSQL), take: with(takeSQL), takeAll: with(takeAllSQL),
 		insert: with(insertSQL), update: with(updateSQL),
@@ -53,10 +54,12 @@ func newStatements(table string) statements {
 // Only name has an index, and half of each page is left free, so that changes of a row stay in its
 // page and do not touch the index.
 func Schema(table string) string {
-	if table == "" {
-		table = DefaultTable
-	}
-	return "CREATE TABLE IF NOT EXISTS " + quoted(table) + ` (
+	return schema(quoted(cmp.Or(table, DefaultTable)))
+}
+
+// schema is Schema for the name of a table that is an identifier of SQL.
+func schema(table string) string {
+	return "CREATE TABLE IF NOT EXISTS " + table + ` (
 	name    bytea PRIMARY KEY,
 	version bigint NOT NULL,
 	fence   bigint NOT NULL,
@@ -379,7 +382,13 @@ ON CONFLICT (name) DO UPDATE SET owner = $2 WHERE l.owner = ''`
 )
 
 // probeSQL returns whether the table $1 does not exist, and whether the server waits for its disk.
-const probeSQL = `SELECT to_regclass($1) IS NULL, current_setting('fsync') = 'on'`
+// It also returns the schema of the table, or the one in which it would be created, and whether
+// that is the user's own by $user in search_path. It is NULL if search_path has no schema.
+const probeSQL = `SELECT missing, durable, schema,
+	coalesce(schema = current_user AND current_setting('search_path') LIKE '%$user%', false)
+FROM (SELECT to_regclass($1) IS NULL AS missing, current_setting('fsync') = 'on' AS durable,
+	coalesce((SELECT nspname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace
+		WHERE pg_class.oid = to_regclass($1)), current_schema()) AS schema) AS probed`
 
 // shapeSQL returns the columns of the table $1, whether ON CONFLICT (name) has an index that keeps
 // names unique, whether the table is written to the log of the server, and whether the user may

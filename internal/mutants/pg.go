@@ -364,6 +364,20 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestTablesWithoutTheirKey",
 	},
 	{
+		guard: "postgres: a table is not one user's", file: "pgbackend/open.go",
+		without: "two users have a table each, and both hold every lock",
+		edits:   []edit{{old: "if isOwn {", new: "if false {"}},
+		pkg:     "pgbackend", test: "TestTableOfOneUser",
+	},
+	{
+		guard: "postgres: statements name the schema", file: "pgbackend/open.go",
+		without: "a search path that an application leaves leads to another table",
+		edits: []edit{{
+			old: "table = pgx.Identifier{*found, d.table}.Sanitize()", new: "_ = pgx.Identifier{}",
+		}},
+		pkg: "pgbackend", test: "TestLeftSearchPath",
+	},
+	{
 		guard: "postgres: an index of a table has all names", file: "pgbackend/statements.go",
 		without: "a name has two rows, and two holders",
 		edits:   []edit{{old: "AND indpred IS NULL ", new: ""}},

@@ -35,10 +35,10 @@ func OpenTTL(tb testing.TB, rawURL string, ttl time.Duration) backend.Driver {
 }
 
 // Silence cuts off a holder whose lock ends with its connection, and checks that the server frees
-// the lock after the term, and not before. url has lock=session.
-func Silence(t *testing.T, s *testenv.Server, url string) {
+// the lock after the term, and not before. url has lock=session. ttl is longer than the silence that
+// the server allows by default.
+func Silence(t *testing.T, s *testenv.Server, url string, ttl time.Duration) {
 	t.Helper()
-	const ttl = 2 * time.Second
 	p := testenv.NewProxy(t, s.Addr)
 	holder := OpenTTL(t, strings.Replace(url, s.Addr, p.Addr(), 1), ttl)
 	other := OpenTTL(t, url, ttl)
