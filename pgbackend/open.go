@@ -484,12 +484,13 @@ func (d *driver) findTable(ctx context.Context, conn *pgx.Conn) (table string, e
 		return "", err
 	}
 	table = quoted(d.table)
-	if !strings.Contains(d.table, ".") && found != nil {
-		if isOwn {
-			return "", fmt.Errorf("%w: the table %s is in the schema %s of this user alone, because "+
-				"search_path has $user: another user would have locks of its own; name the schema, "+
-				"as in table=%[3]s.%[2]s", backend.ErrUnsupported, d.table, *found)
-		}
+	switch {
+	case strings.Contains(d.table, ".") || found == nil:
+	case isOwn:
+		return "", fmt.Errorf("%w: the table %s is in the schema %s of this user alone, because "+
+			"search_path has $user: another user would have locks of its own; name the schema, "+
+			"as in table=%[3]s.%[2]s", backend.ErrUnsupported, d.table, *found)
+	default:
 		table = pgx.Identifier{*found, d.table}.Sanitize()
 	}
 	if missing {

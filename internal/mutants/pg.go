@@ -366,7 +366,7 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: a table is not one user's", file: "pgbackend/open.go",
 		without: "two users have a table each, and both hold every lock",
-		edits:   []edit{{old: "if isOwn {", new: "if false {"}},
+		edits:   []edit{{old: "case isOwn:", new: "case false:"}},
 		pkg:     "pgbackend", test: "TestTableOfOneUser",
 	},
 	{

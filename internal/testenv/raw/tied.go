@@ -35,8 +35,8 @@ func OpenTTL(tb testing.TB, rawURL string, ttl time.Duration) backend.Driver {
 }
 
 // Silence cuts off a holder whose lock ends with its connection, and checks that the server frees
-// the lock after the term, and not before. url has lock=session. ttl is longer than the silence that
-// the server allows by default.
+// the lock after the term, and not before. url has lock=session. ttl is longer than the silence
+// that the server allows by default.
 func Silence(t *testing.T, s *testenv.Server, url string, ttl time.Duration) {
 	t.Helper()
 	p := testenv.NewProxy(t, s.Addr)
