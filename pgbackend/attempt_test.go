@@ -160,7 +160,7 @@ func TestResetConnectionSendsNothing(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		tracked := &trackedConn{Conn: conn, dialer: newDialer(nil)}
+		tracked := &trackedConn{Conn: conn, dialer: newDialer(nil, 0)}
 		made, err := pgconn.Construct(&pgconn.HijackedConn{Conn: tracked, Config: &pgconn.Config{
 			BuildFrontend: func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 				return pgproto3.NewFrontend(r, w)

@@ -2,9 +2,11 @@ package pgbackend
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,6 +21,7 @@ const cancelTimeout = time.Second
 // for concurrent use.
 type dialer struct {
 	dialFunc pgconn.DialFunc
+	limit    int64           // of a new connection, see trackedConn
 	ctx      context.Context // ends with the dialer
 	cancel   context.CancelFunc
 
@@ -26,8 +29,10 @@ type dialer struct {
 	conns map[*trackedConn]struct{}
 }
 
-func newDialer(dial pgconn.DialFunc) *dialer {
-	d := &dialer{dialFunc: dial, conns: make(map[*trackedConn]struct{})}
+// newDialer returns a dialer over dial. limit is maxUnchecked, or 0 for connections that belong to
+// the caller of New.
+func newDialer(dial pgconn.DialFunc, limit int64) *dialer {
+	d := &dialer{dialFunc: dial, limit: limit, conns: make(map[*trackedConn]struct{})}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -60,6 +65,7 @@ func (d *dialer) track(ctx context.Context, network, addr string) (net.Conn, err
 		return nil, err
 	}
 	tracked := &trackedConn{Conn: conn, dialer: d}
+	tracked.limit.Store(d.limit)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {
@@ -81,10 +87,69 @@ func (d *dialer) close() {
 	}
 }
 
-// trackedConn is a connection of a dialer until it is closed.
+// What a server may send between two requests, in bytes: until the driver has checked the server,
+// and from then on. maxMessage alone does not limit the memory of an answer with many messages.
+const (
+	maxUnchecked = 1 << 20
+	maxAnswer    = maxMessage
+)
+
+// errFlood ends a connection whose server sends more than that.
+var errFlood = errors.New("the server has sent more than an answer can have")
+
+// trackedConn is a connection of a dialer until it is closed. It is safe for concurrent use.
 type trackedConn struct {
 	net.Conn
 	dialer *dialer
+	limit  atomic.Int64 // of what is read between two requests; 0: none
+	read   atomic.Int64 // since the last request
+}
+
+// isFlooded reports whether the server has sent too much. No request changes that any more.
+func (c *trackedConn) isFlooded() bool {
+	limit := c.limit.Load()
+	return limit > 0 && c.read.Load() > limit
+}
+
+// Read returns errFlood after the first bytes beyond the limit, and not together with them: the
+// client library drops an error that comes with enough bytes.
+func (c *trackedConn) Read(b []byte) (int, error) {
+	if c.isFlooded() {
+		return 0, errFlood
+	}
+	n, err := c.Conn.Read(b)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+// Write begins to count again.
+func (c *trackedConn) Write(b []byte) (int, error) {
+	if c.isFlooded() {
+		return 0, errFlood
+	}
+	c.read.Store(0)
+	return c.Conn.Write(b)
+}
+
+// trust lets the server of a connection send long answers, because it was checked.
+func trust(conn net.Conn) {
+	if c, ok := under[*trackedConn](conn); ok && c.limit.Load() > 0 {
+		c.limit.Store(maxAnswer)
+	}
+}
+
+// under returns the connection of type T under conn, which may have TLS.
+func under[T net.Conn](conn net.Conn) (found T, ok bool) {
+	for {
+		if found, ok = conn.(T); ok {
+			return found, true
+		}
+		outer, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return found, false
+		}
+		conn = outer.NetConn()
+	}
 }
 
 // Close closes the connection.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"io"
 	"net"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -55,6 +57,22 @@ func unending(first, then string) func(io.Writer) {
 	}
 }
 
+// parameters is an attack that sends millions of parameters. The client library keeps each, because
+// no two of them have one name. The buffer is this test's own memory, so it is used again.
+func parameters(w io.Writer) {
+	const first, each = 10_000_000, 1000 // names of 8 digits
+	var some []byte
+	var err error
+	for n := int64(first); err == nil && n < 5*first; n += each {
+		some = some[:0]
+		for i := range int64(each) {
+			some = append(some, head('S', 4+len("10000000\x00\x00"))...)
+			some = append(strconv.AppendInt(some, n+i, 10), 0, 0)
+		}
+		_, err = w.Write(some)
+	}
+}
+
 // hostility is what a server sends, as the answer to the first message or to the first statement.
 type hostility struct {
 	toStartup, toStatement func(io.Writer)
@@ -95,6 +113,9 @@ var hostilities = map[string]hostility{
 	"another protocol":  {toStartup: send("HTTP/1.1 400 Bad Request\r\n\r\n"), ownOnly: true},
 	"notices without end": {isFlood: true, toStartup: unending(
 		"", message('N', "SWARNING\x00\x00"))},
+	"rows without end": {ownOnly: true, toStatement: unending(
+		aColumn, message('D', "\x00\x01"+zero))},
+	"parameters without end":  {ownOnly: true, toStartup: parameters},
 	"no length":               {toStartup: send(head('R', 0))},
 	"a negative length":       {toStartup: send(head('R', -1))},
 	"an unknown message":      {toStartup: send(message('?', "x"))},
@@ -202,4 +223,34 @@ func impostor(t *testing.T, serve func(net.Conn)) (addr string) {
 		}
 	})
 	return listener.Addr().String()
+}
+
+// TestAnswerIsLimited reads what a server sends without end, before and after the driver has
+// checked the server, and after each request.
+func TestAnswerIsLimited(t *testing.T) {
+	t.Parallel()
+	flood := unending("", "x")
+	addr := impostor(t, func(conn net.Conn) { flood(conn) })
+	dials := newDialer(new(net.Dialer).DialContext, maxUnchecked)
+	defer dials.close()
+	conn, err := dials.dial(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := []byte("request")
+	for _, limit := range []int64{maxUnchecked, maxUnchecked, maxAnswer} {
+		if limit == maxAnswer {
+			trust(tls.Client(conn, nil))
+		}
+		if _, err := conn.Write(request); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.CopyN(io.Discard, conn, limit); err != nil {
+			t.Errorf("reading %d bytes: %v", limit, err)
+		}
+	}
+	_, err = io.CopyN(io.Discard, conn, maxUnchecked)
+	raw.WantIs(t, "reading more", err, errFlood)
+	_, err = conn.Write(request)
+	raw.WantIs(t, "the next request", err, errFlood)
 }

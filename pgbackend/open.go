@@ -47,7 +47,7 @@ const (
 	// reserved connections of a pool serve renewals only. Half of them never wait for a locked row.
 	reserved = 4
 	// maxMessage limits a message of the server, so that no other protocol costs the memory of the
-	// process.
+	// process. See maxAnswer.
 	maxMessage = 64 << 20
 )
 
@@ -139,7 +139,7 @@ func lend(
 	if o.Lock == LockSession {
 		return openSession(ctx, base, o)
 	}
-	dials := newDialer(base.config.DialFunc)
+	dials := newDialer(base.config.DialFunc, 0)
 	base.config.DialFunc = dials.dial
 	return newDriver(pool, size, base, dials, o).opened(ctx)
 }
@@ -236,7 +236,7 @@ func (t *target) config(pooled bool) (*pgxpool.Config, *dialer, error) {
 		return nil, nil, fmt.Errorf("dlock: invalid URL or environment: %w", err)
 	}
 	base := &net.Dialer{Timeout: t.Timeout}
-	dials := newDialer(base.DialContext)
+	dials := newDialer(base.DialContext, maxUnchecked)
 	if t.socket != "" {
 		file := t.socketFile()
 		dials.dialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -421,6 +421,8 @@ func check(ctx context.Context, conn *pgconn.PgConn, own bool) (f facts, err err
 	case isolation != "read committed":
 		err = fmt.Errorf("%w: the isolation level is %s, and must be read committed",
 			backend.ErrUnsupported, isolation)
+	default:
+		trust(conn.Conn())
 	}
 	return f, err
 }

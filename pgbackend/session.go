@@ -127,14 +127,11 @@ func advise(ctx context.Context, base *pgx.ConnConfig, ttl time.Duration) (*advi
 			return nil, err
 		}
 		return session.NewLink(conn, ttl), nil
-	})
+	}, maxUnchecked)
 	config := base.Copy()
 	config.DialFunc = dials.dial
 	conn, err := pgx.ConnectConfig(ctx, config)
 	a := &adviser{conn: conn, dials: dials}
-	if err == nil {
-		a.link, err = linkOf(conn.PgConn().Conn())
-	}
 	if err == nil {
 		err = a.check(ctx, silence(ttl))
 	}
@@ -145,30 +142,18 @@ func advise(ctx context.Context, base *pgx.ConnConfig, ttl time.Duration) (*advi
 	return a, nil
 }
 
-// linkOf returns the Link under a connection, which a dialer tracks and which may have TLS.
-func linkOf(conn net.Conn) (*session.Link, error) {
-	for {
-		if link, ok := conn.(*session.Link); ok {
-			return link, nil
-		}
-		outer, ok := conn.(interface{ NetConn() net.Conn })
-		if !ok {
-			return nil, fmt.Errorf("%w: AfterNetConnect hides the connection",
-				backend.ErrUnsupported)
-		}
-		conn = outer.NetConn()
-	}
-}
-
 // maxSilenceWithoutTCP is the longest silence, in milliseconds, that a server survives whose system
 // has no tcp_user_timeout. Windows gives up what is not acknowledged after about 20 s.
 const maxSilenceWithoutTCP = 10_001
 
 // check returns an error if the settings of the connection are not the ones with which it was made:
 // a hook of the caller or of the server can change them after that, and not all systems have them.
-// It also reads the mark.
+// It also reads the mark, and finds the Link.
 func (a *adviser) check(ctx context.Context, silence int64) error {
-	var kept, survives bool
+	var kept, survives, ok bool
+	if a.link, ok = under[*session.Link](a.conn.PgConn().Conn()); !ok {
+		return fmt.Errorf("%w: AfterNetConnect hides the connection", backend.ErrUnsupported)
+	}
 	err := a.conn.QueryRow(ctx, `SELECT current_setting('statement_timeout') = '0' AND
 		current_setting('idle_session_timeout')::interval = $1::bigint * interval '1 millisecond',
 		inet_server_addr() IS NULL OR current_setting('tcp_user_timeout') = $1::bigint::text,

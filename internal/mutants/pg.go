@@ -9,6 +9,27 @@ const renewalThatInserts = "const renewSQL = `WITH made$ AS (INSERT INTO TABLE "
 // pgMutants are the guards of pgbackend.
 var pgMutants = []mutant{
 	{
+		guard: "postgres: what an unchecked server sends is bounded", file: "pgbackend/open.go",
+		without: "another protocol takes all memory with small messages",
+		edits:   []edit{{old: "base.DialContext, maxUnchecked", new: "base.DialContext, 0"}},
+		pkg:     "pgbackend", test: "TestHostileServer",
+	},
+	{
+		guard: "postgres: an answer is bounded", file: "pgbackend/dial.go",
+		without: "a server takes all memory with small messages",
+		edits:   []edit{{old: "c.limit.Store(maxAnswer)", new: "c.limit.Store(0)"}},
+		pkg:     "pgbackend", test: "TestAnswerIsLimited",
+	},
+	{
+		guard: "postgres: a flood ends its connection", file: "pgbackend/dial.go",
+		without: "each request lets the server send as much again",
+		edits: []edit{{
+			old: "if c.isFlooded() {\n\t\treturn 0, errFlood\n\t}\n\tc.read.Store(0)",
+			new: "c.read.Store(0)",
+		}},
+		pkg: "pgbackend", test: "TestAnswerIsLimited",
+	},
+	{
 		guard: "postgres: a message of the server is bounded", file: "pgbackend/open.go",
 		without: "a wrong server under the URL makes the client allocate gigabytes",
 		edits:   []edit{{old: "\tconn.MaxProtocolMessageBodyLen = maxMessage\n", new: ""}},
