@@ -39,7 +39,7 @@ func TestTableOfOneUser(t *testing.T) {
 	exec(t, conn, `ALTER USER alone SET search_path = alone`)
 	found := opened(t, url+"?table=mine")
 	held := raw.Acquire(t, named, raw.Request(t, time.Minute))
-	raw.Busy(t, found, raw.Request(t, time.Minute))
+	_ = raw.Busy(t, found, raw.Request(t, time.Minute))
 	raw.Release(t, named, held)
 }
 
@@ -70,7 +70,7 @@ func TestLeftSearchPath(t *testing.T) {
 		held := raw.Acquire(t, d, raw.Request(t, time.Minute))
 		second := raw.Request(t, time.Minute)
 		second.Queue = false
-		raw.Busy(t, other, second)
+		_ = raw.Busy(t, other, second)
 		raw.Release(t, d, held)
 	}
 }
