@@ -17,6 +17,7 @@ import (
 	"github.com/bradfitz/gomemcache/memcache"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
@@ -105,7 +106,7 @@ func TestRenewalNeedsNoNewConnection(t *testing.T) {
 			t.Parallel()
 			g := &backend.Grant{Request: *raw.Request(t, long)}
 			conns, added := make(chan net.Conn, 2), make(chan struct{})
-			addr, refuse := listenUntil(t, func(conn net.Conn) {
+			server := testenv.NewImpostor(t, func(conn net.Conn) {
 				conns <- conn
 				serveHolder(conn, g, func(request string) {
 					if strings.HasPrefix(request, "add ") {
@@ -114,8 +115,8 @@ func TestRenewalNeedsNoNewConnection(t *testing.T) {
 					}
 				})
 			})
-			d := openIdle(t, addr, 2)
-			refuse()
+			d := openIdle(t, server.Addr(), 2)
+			server.Refuse()
 			<-conns
 			end(t, d, added, <-conns)
 			for range 3 {

@@ -11,38 +11,14 @@ import (
 
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/bound"
+	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
-// listen accepts connections until the test ends, and serves each of them.
+// listen starts an impostor and returns its address.
 func listen(t *testing.T, serve func(net.Conn)) (addr string) {
 	t.Helper()
-	addr, _ = listenUntil(t, serve)
-	return addr
-}
-
-// listenUntil is listen with a function that refuses further connections.
-func listenUntil(t *testing.T, serve func(net.Conn)) (addr string, refuse func()) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	refuse = func() { _ = l.Close() }
-	t.Cleanup(refuse)
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				serve(conn)
-			}()
-		}
-	}()
-	return l.Addr().String(), refuse
+	return testenv.NewImpostor(t, serve).Addr()
 }
 
 // answer serves a connection. It demands a password, accepts every user and stores nothing.

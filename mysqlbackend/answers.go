@@ -2,6 +2,7 @@ package mysqlbackend
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 )
@@ -67,6 +68,7 @@ type head struct {
 	phase  phase
 	packet []byte // the header and the content, up to maxChecked, as far as they were read
 	rest   int    // number of bytes to skip
+	number uint32 // of the connection, as the greeting has it
 }
 
 // begin is called before a request is written.
@@ -94,6 +96,10 @@ func (h *head) check(p []byte) error {
 		content := h.packet[packetHeader:]
 		if !h.isValid(content) {
 			return errGarbled
+		}
+		if h.phase == greetingPhase && content[0] != failure {
+			_, afterName, _ := bytes.Cut(content, []byte{0})
+			h.number = binary.LittleEndian.Uint32(afterName)
 		}
 		if h.phase == answerPhase && content[0] != success {
 			h.phase = uncheckedPhase

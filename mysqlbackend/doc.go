@@ -167,8 +167,10 @@
 //     way, it gives up after tcp_retries2 repetitions: 15, the default, take 15 minutes, but 8 take
 //     100 s and 5 take 12 s. Open the client with a TTL that is shorter than both.
 //   - All clients must reach the same server. Galera and groups with several primaries, whose
-//     servers have separate locks, are refused. Each request checks that no proxy has replaced the
-//     connection, also by one with the same number: the connection has a lock with a random name.
+//     servers have separate locks, are refused. So is a pooler or a proxy with connections of its
+//     own: the number of the connection in its greeting is another one than the server's. Each
+//     request checks that no proxy has replaced the connection since, also by one with the same
+//     number: the connection has a lock with a random name.
 //   - Locks of rows and locks of sessions do not exclude each other: all clients need the same
 //     parameter.
 //   - New has no such locks: they need a connection of their own.

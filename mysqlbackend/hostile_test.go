@@ -144,7 +144,7 @@ func TestHostileServer(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+way, func(t *testing.T) {
-				addr := impostor(t, h.serve)
+				addr := testenv.NewImpostor(t, h.serve).Addr()
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				var before, after runtime.MemStats
@@ -244,7 +244,7 @@ func TestAnswerIsBounded(t *testing.T) {
 func meet(t *testing.T, h hostility) *conn {
 	t.Helper()
 	config := mysql.NewConfig()
-	config.Net, config.Addr, config.Timeout = "tcp", impostor(t, h.serve), patience
+	config.Net, config.Addr, config.Timeout = "tcp", testenv.NewImpostor(t, h.serve).Addr(), patience
 	made, err := (&connector{config: config}).Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -269,29 +269,6 @@ func next(rows sqldriver.Rows, err error) error {
 		return err
 	}
 	return errors.Join(rows.Next(make([]sqldriver.Value, 1)), rows.Close())
-}
-
-// impostor starts a server that calls serve for each connection.
-func impostor(tb testing.TB, serve func(net.Conn)) (addr string) {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				serve(conn)
-			}()
-		}
-	}()
-	return l.Addr().String()
 }
 
 // TestClosedConnectionSendsNothing checks Capabilities.Late. Only an orderly end sends the rest,

@@ -1,10 +1,13 @@
 package mysqlbackend
 
 import (
+	"bytes"
 	"database/sql"
 	"errors"
 	"io"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,6 +190,50 @@ func TestFreeSession(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSessionBehindAPooler opens servers through a proxy that numbers its connections itself, as a
+// pooler does. Behind it another connection can execute the next statement.
+func TestSessionBehindAPooler(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			s := server(t)
+			proxy := testenv.NewImpostor(t, func(client net.Conn) { renumber(client, s.Addr) })
+			url := strings.Replace(s.URL, s.Addr, proxy.Addr(), 1)
+			d := openURL(t, url)
+			raw.Release(t, d, raw.Acquire(t, d, raw.Request(t, time.Minute)))
+			_, err := testenv.Open(t.Context(), url+"&lock=session&timeout=30s")
+			raw.WantIs(t, "Open", err, backend.ErrUnsupported)
+			if err == nil || !strings.Contains(err.Error(), "pooler") {
+				t.Errorf("the error does not name the pooler: %v", err)
+			}
+		})
+	}
+}
+
+// renumber forwards a connection to a server, with another number in the greeting.
+func renumber(client net.Conn, addr string) {
+	server, err := net.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	greeting := make([]byte, 1<<10)
+	n, err := server.Read(greeting)
+	if err != nil {
+		return
+	}
+	version := bytes.IndexByte(greeting[packetHeader:], 0)
+	greeting[packetHeader+version+1]++ // the first byte of the number
+	if _, err := client.Write(greeting[:n]); err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() { _, _ = io.Copy(client, server) })
+	_, _ = io.Copy(server, client)
+	_ = server.Close()
+	back.Wait()
 }
 
 // TestMovedSession has connections in the place of the first one, as after a proxy has replaced it.
@@ -379,11 +426,11 @@ func TestEagerKeepalive(t *testing.T) {
 func TestSessionOpensSlowly(t *testing.T) {
 	t.Parallel()
 	const tooManyUsers = 1203
-	addr := impostor(t, hostility{answer: func(w io.Writer) {
+	slow := testenv.NewImpostor(t, hostility{answer: func(w io.Writer) {
 		time.Sleep(DefaultTimeout + time.Second)
 		send(packet(1, "\xff\xb3\x04#42000too many"))(w)
 	}}.serve)
-	_, err := testenv.Open(t.Context(), "mysql://root@"+addr+"/dlock?lock=session")
+	_, err := testenv.Open(t.Context(), "mysql://root@"+slow.Addr()+"/dlock?lock=session")
 	if !hasNumber(err, tooManyUsers) {
 		t.Errorf("Open: %v, want the answer of the server", err)
 	}

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -156,7 +155,7 @@ func TestHostileServer(t *testing.T) {
 				continue
 			}
 			t.Run(name+"/"+way, func(t *testing.T) {
-				addr := impostor(t, h.serve)
+				addr := testenv.NewImpostor(t, h.serve).Addr()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				var before, after runtime.MemStats
@@ -195,42 +194,12 @@ func lendAt(ctx context.Context, addr string) (backend.Driver, error) {
 	return New(pool, nil)
 }
 
-// impostor returns the address of a server that ends with the test, with all its connections.
-func impostor(t *testing.T, serve func(net.Conn)) (addr string) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	stop, end := context.WithCancel(context.Background())
-	t.Cleanup(func() {
-		_ = listener.Close()
-		end()
-		serving.Wait()
-	})
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			context.AfterFunc(stop, func() { _ = conn.Close() })
-			serving.Go(func() {
-				defer conn.Close()
-				serve(conn)
-			})
-		}
-	})
-	return listener.Addr().String()
-}
-
 // TestAnswerIsLimited reads what a server sends without end, before and after the driver has
 // checked the server, and after each request.
 func TestAnswerIsLimited(t *testing.T) {
 	t.Parallel()
 	flood := unending("", "x")
-	addr := impostor(t, func(conn net.Conn) { flood(conn) })
+	addr := testenv.NewImpostor(t, func(conn net.Conn) { flood(conn) }).Addr()
 	dials := newDialer(new(net.Dialer).DialContext, maxUnchecked)
 	defer dials.close()
 	conn, err := dials.dial(t.Context(), "tcp", addr)

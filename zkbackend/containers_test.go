@@ -57,20 +57,9 @@ func refusing(
 	t *testing.T, addr string, refuses func(kind uint32) bool, code int32,
 ) (front string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() { relay(client, addr, refuses, code) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); running.Wait() })
-	return l.Addr().String()
+	return testenv.NewImpostor(t, func(client net.Conn) {
+		relay(client, addr, refuses, code)
+	}).Addr()
 }
 
 // relay relays a connection to the server at addr, until either of them ends it. It answers the

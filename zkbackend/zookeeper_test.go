@@ -993,26 +993,12 @@ func TestChrootMustExist(t *testing.T) {
 // number of accepted connections.
 func fake(t *testing.T, says string) (addr string, accepted *atomic.Int32) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
 	accepted = new(atomic.Int32)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
-			wg.Go(func() {
-				defer conn.Close()
-				_, _ = io.WriteString(conn, says)
-				_, _ = io.Copy(io.Discard, conn)
-			})
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
-	return l.Addr().String(), accepted
+	return testenv.NewImpostor(t, func(conn net.Conn) {
+		accepted.Add(1)
+		_, _ = io.WriteString(conn, says)
+		_, _ = io.Copy(io.Discard, conn)
+	}).Addr(), accepted
 }
 
 // TestSilentServer checks that a server which accepts connections and is silent delays Open only

@@ -272,6 +272,12 @@ var sessionMutants = []mutant{
 		pkg: "internal/session", test: "TestUnlockDetectsAReader",
 	},
 	{
+		guard: "mysql: a session has no pooler", file: "mysqlbackend/session.go",
+		without: "behind a pooler, a lock belongs to a connection that other clients use",
+		edits:   []edit{{old: "case uint32(number) != l.greeted:", new: "case false:"}},
+		pkg:     "mysqlbackend", test: "TestSessionBehindAPooler",
+	},
+	{
 		guard:   "mysql: a session locks on no reader of Aurora",
 		file:    "mysqlbackend/statements/session-lock.sql",
 		without: "a reader and the writer have a holder each",

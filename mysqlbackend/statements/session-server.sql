@@ -3,6 +3,7 @@
 -- params   the mark, as in session-lock.sql
 -- returns  1, a pause, whether SYSDATE is the time at which it is evaluated, and not the
 --          statement's time (sysdate-is-now), the silence in seconds after which the server ends
---          the connection
+--          the connection, its number
 
-SELECT IFNULL(GET_LOCK(?, 0), 0), SLEEP(0.001), SYSDATE(6) > NOW(6), @@session.wait_timeout
+SELECT IFNULL(GET_LOCK(?, 0), 0), SLEEP(0.001), SYSDATE(6) > NOW(6), @@session.wait_timeout,
+  CONNECTION_ID()
