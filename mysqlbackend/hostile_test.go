@@ -244,7 +244,8 @@ func TestAnswerIsBounded(t *testing.T) {
 func meet(t *testing.T, h hostility) *conn {
 	t.Helper()
 	config := mysql.NewConfig()
-	config.Net, config.Addr, config.Timeout = "tcp", testenv.NewImpostor(t, h.serve).Addr(), patience
+	config.Net, config.Addr = "tcp", testenv.NewImpostor(t, h.serve).Addr()
+	config.Timeout = patience
 	made, err := (&connector{config: config}).Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -150,8 +150,8 @@ func (l *locker) check(ctx context.Context, ttl time.Duration) error {
 	case err != nil:
 		return err
 	case uint32(number) != l.greeted: // a greeting has no more of it
-		return fmt.Errorf("%w: there is a pooler or proxy in front of the server, which can change "+
-			"the connection; connect to the server itself", backend.ErrUnsupported)
+		return fmt.Errorf("%w: there is a pooler or proxy in front of the server, which can "+
+			"change the connection; connect to the server itself", backend.ErrUnsupported)
 	case !marked:
 		return fmt.Errorf("%w: the server refuses a user-level lock that is free",
 			backend.ErrUnsupported)

@@ -61,5 +61,6 @@ mapfile -t packages < <(
 	printf './%s\n' "${long[@]}"
 	go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$"
 )
-{ go test -race -count=1 -timeout=45m -vet=off -p=3 -parallel=4 -json "$@" "${packages[@]}" || true; } |
+flags=(-race -count=1 -timeout=45m -vet=off -p=3 -parallel=4 -json)
+{ go test "${flags[@]}" "$@" "${packages[@]}" || true; } |
 	go run ./internal/testenv/report
