@@ -28,8 +28,9 @@ type Driver interface {
 	// A repeated Acquire of the same Owner returns the Grant if that Owner holds
 	// the lock, with the same Fence or a higher one, and *Busy otherwise. If the
 	// earlier grant has expired, it returns a new grant or ErrLost. The repeated
-	// Grant has a new Term with a new Sent, and the server prolongs the grant for
-	// it as Renew does. A Term that the server does not keep makes two holders.
+	// Grant has a Term as Renew returns it: with a new Sent, for which the server
+	// prolongs the grant, or the young proof of a session or of a shared lease. A
+	// Term that the server does not keep makes two holders.
 	//
 	// With req.Queue the driver may leave a queue entry, which a repeated Acquire
 	// refreshes. Without req.Queue, an Acquire that returns *Busy leaves nothing
@@ -54,8 +55,8 @@ type Driver interface {
 	// because no other owner came. Renew may then renew it or return ErrLost, and
 	// Release may remove it or return ErrNotHeld.
 	//
-	// A driver with grants that live with a session may answer with a proof of
-	// the session that is younger than TTL/6, without a request.
+	// A driver with grants that live with a session or a shared lease may answer
+	// with a proof of it that is younger than TTL/6, without a request.
 	Renew(ctx context.Context, g *Grant) (Term, error)
 
 	// Release removes the grant and the queue entry of g.Owner under g.Key, and
