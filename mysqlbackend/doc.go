@@ -107,6 +107,10 @@
 // that arrives at that moment, of any kind, goes to the end of the queue. Pollers, and requests
 // that arrive when a term has run out, can pass the queue.
 //
+// With fair=1 a waiter stands in the roster of the row instead, as readers do, and the order is
+// strictly that of arrival. All waiters of a name need it, because waiters without it have their
+// own queue. A waiter then costs two more statements to enter the roster, and two to leave it.
+//
 // # Readers and permits
 //
 // A row has room for one holder. So the holders of a name with readers or permits, and their

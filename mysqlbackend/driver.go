@@ -87,6 +87,7 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	}
 	if s.table.roster {
 		d.caps.Modes |= backend.Shared | backend.Permit
+		d.caps.Fair = backend.FairOptional
 	}
 	if !s.isDurable {
 		d.caps.Fencing = backend.FenceVolatile
@@ -95,9 +96,9 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 }
 
 // Acquire implements backend.Driver. For a writer it is one statement, which inserts or updates the
-// row. Readers, permits, and writers among readers enter the roster of the row. A repetition under
-// the same owner returns the same grant with a new term, which counts from before the statement was
-// sent.
+// row. Readers, permits, writers among readers, and writers with Fair that wait enter the roster of
+// the row. A repetition under the same owner returns the same grant with a new term, which counts
+// from before the statement was sent.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if d.caps.Modes&req.Mode == 0 {
 		return nil, d.unsupported("mode " + req.Mode.String())
@@ -115,7 +116,7 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	switch {
 	case err != nil:
 		return nil, err
-	case out.id >= busyFlag|rosterFlag:
+	case out.id >= busyFlag|rosterFlag, out.id >= busyFlag && isOrdered(req):
 		return d.enter(ctx, req)
 	case out.id >= busyFlag:
 		return nil, d.busy(req, time.Duration(out.id-busyFlag)*time.Microsecond)
@@ -128,6 +129,11 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 		Request: *req, Term: termOf(sent, micros), Fence: uint64(out.id),
 	}, nil
 }
+
+// isOrdered reports whether a writer that is refused waits in the roster, which has the order of
+// arrival, and not in the queue of the connections. A roster costs two statements to enter and two
+// to leave.
+func isOrdered(req *backend.Request) bool { return req.Fair && req.Queue }
 
 // busy returns the answer to a request that was refused. left is the time that the holder has left.
 // A request that would wait is admitted. The answer says that it is queued, so the core releases it

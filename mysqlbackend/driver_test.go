@@ -22,18 +22,6 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 var inapplicable = conformance.Inapplicable(
 	"ForeignValueIsAConflict",    // each row of the table is a lock
 	"NextRequestFollowsARelease", // the driver promises no order of requests
-	// The server has no queue.
-	"AllWaitForAQueue",
-	"BrokenLockGoesToTheQueue",
-	"ExpiredLockGoesToTheQueue",
-	"FairTryDoesNotOvertake",
-	"FairWaitersAreServedInOrder",
-	"LeavingTheQueueOfAFreeLockWakesTheNext",
-	"OneHolderAtATimeFair",
-	"PermitsAreServedInOrder",
-	"ReadersAndWritersAreServedInOrder",
-	"RefreshKeepsThePlace",
-	"ShortTermShortensNoOtherEntry",
 )
 
 func TestConformance(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 
 // Readers and permits have no room in a row with one owner. So the row of a name that has any
 // contains a roster of all its holders and waiters, writers included, and the owner '*'. A writer
-// without readers stays a plain row, which costs one statement: a reader that waits for it turns
-// the row into a roster, and the release of the last entry turns it back.
+// without readers stays a plain row, which costs one statement: a reader that waits for it, or a
+// writer with Fair, turns the row into a roster, and the release of the last entry turns it back.
 
 const (
 	// maxEntries limits the holders and waiters of a name. Each change writes the whole roster.
