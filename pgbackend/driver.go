@@ -114,15 +114,23 @@ func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Gr
 	m.alter = func(entries *roster.Roster, next uint64, now int64) error {
 		e, err := entries.Acquire(req, next, now)
 		if err == nil {
-			m.fence = e.Fence
+			m.fence, m.isCrowded = e.Fence, len(*entries) > 1
 		}
 		return err
 	}
 	if err := d.editAs(ctx, d.main, req.Key, m); err != nil {
 		return nil, err
 	}
-	return d.granted(req, sent, m.fence), nil
+	g := d.granted(req, sent, m.fence)
+	if m.isCrowded {
+		g.State = crowded{}
+	}
+	return g, nil
 }
+
+// crowded is the State of a grant that had waiters or other holders when it was granted. It only
+// decides which statement a release tries first.
+type crowded struct{}
 
 func (d *driver) granted(req *backend.Request, sent time.Time, fence uint64) *backend.Grant {
 	d.sweeper.onGrant()
@@ -154,9 +162,11 @@ func (d *driver) Release(ctx context.Context, g *backend.Grant) error {
 	if g.Mode != backend.Exclusive {
 		return d.remove(ctx, d.main, g)
 	}
-	version, err := d.frees.do(ctx, &g.Request)
-	if err != nil || version > 0 {
-		return err
+	if g.State == nil {
+		version, err := d.frees.do(ctx, &g.Request)
+		if err != nil || version > 0 {
+			return err
+		}
 	}
 	return d.remove(ctx, d.main, g)
 }

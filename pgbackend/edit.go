@@ -68,8 +68,10 @@ type caller struct {
 	mode   backend.Mode     // of the owner that leaves
 	req    *backend.Request // the change requests the lock
 	fence  uint64           // of the grant for req
-	done   chan error       // of one element: the result
-	answer error            // of the last call of alter
+	// isCrowded means that the grant has waiters, or other holders.
+	isCrowded bool
+	done      chan error // of one element: the result
+	answer    error      // of the last call of alter
 
 	// editions.mu guards the rest.
 	edition *edition // nil: the change waits
@@ -370,8 +372,20 @@ func (e *edition) store(r *row, woken []string) (bool, error) {
 			return version > 0, err
 		}
 	}
+	if r.fence == r.read().fence && e.isOnlyOfWaiters() && !e.lane.skips && !e.lane.bounded {
+		update = sql.updateFast
+	}
 	version, err := e.exec(update, args...)
 	return version > 0, err
+}
+
+// isOnlyOfWaiters reports whether e only refuses requests, and so adds and refreshes the entries of
+// waiters. If a crash of the server forgets the entries, the waiters enter again. A holder would
+// otherwise wait for the commit of each waiter that comes, because it needs the same row.
+func (e *edition) isOnlyOfWaiters() bool {
+	return !slices.ContainsFunc(e.served, func(m *caller) bool {
+		return !errors.Is(m.answer, backend.ErrNotAcquired)
+	})
 }
 
 // rowWait returns the limit of updateBoundedSQL, in milliseconds: two thirds of the time of the

@@ -20,6 +20,9 @@ import (
 type row struct {
 	now   time.Time // on the server's clock, when the statement read the row
 	found bool      // a name without a row is free
+	// isAlone means that the server waits for no standby. Otherwise a row that can be read proves
+	// nothing: an operator can have cancelled the wait of its commit.
+	isAlone bool
 
 	version        int64 // of the row, greater after each change
 	fence          int64 // of the last grant
@@ -31,11 +34,12 @@ type row struct {
 	before *row // the row as it was read; nil if this row is
 }
 
-// columns are what scan reads. The first one is the server's time. The last one is true on a
+// columns are what scan reads. The first one is the server's time. The last but one is true on a
 // standby or a read-only server. A standby can be behind, so its rows are no reason for any answer.
 const columns = `clock_timestamp(),
 	l.version, l.fence, l.owner, l.meta, l.since, l.expires, l.roster,
-	current_setting('transaction_read_only') = 'on'`
+	current_setting('transaction_read_only') = 'on',
+	current_setting('synchronous_standby_names') = ''`
 
 // scan reads the columns of a row, after those for first. On a standby it returns errReadOnly. A
 // name without a row begins with the server's time as its fence and version, because a row that was
@@ -46,7 +50,8 @@ func (r *row) scan(from pgx.Row, first ...any) error {
 	var since, expires *time.Time
 	var readOnly bool
 	err := from.Scan(append(first,
-		&r.now, &version, &fence, &owner, &r.meta, &since, &expires, &r.roster, &readOnly)...)
+		&r.now, &version, &fence, &owner, &r.meta, &since, &expires, &r.roster,
+		&readOnly, &r.isAlone)...)
 	switch {
 	case err != nil:
 		return err
@@ -136,10 +141,11 @@ func (r *row) isPlain(e roster.Entry) bool {
 type change func(entries *roster.Roster, fence uint64, now int64) error
 
 // edited returns the row after the changes of callers, which then have their answers, and the
-// owners of the waiters that the changes let in. If nothing has to be stored, next is nil. The
-// changes are made in the order of callers, each of them in the result of the former ones. A grant
-// that a later change breaks has been answered, so its fence is stored. err is about the row, and
-// not about a change: then no caller has an answer.
+// owners of the waiters that the changes let in. These have their grants already, because a change
+// of their own would be another commit. If nothing has to be stored, next is nil. The changes are
+// made in the order of callers, each of them in the result of the former ones. A grant that a later
+// change breaks has been answered, so its fence is stored. err is about the row, and not about a
+// change: then no caller has an answer.
 func (r *row) edited(callers []*caller) (next *row, woken []string, err error) {
 	before, err := r.entries()
 	if err != nil {
@@ -161,6 +167,11 @@ func (r *row) edited(callers []*caller) (next *row, woken []string, err error) {
 	for _, e := range entries {
 		if !e.Granted && entries.Distance(e.Owner) == 0 && before.Distance(e.Owner) > 0 {
 			woken = append(woken, e.Owner)
+		}
+	}
+	for _, owner := range woken {
+		if entries.Grant(owner, last+1, now) {
+			last++
 		}
 	}
 	return r.with(entries, last), woken, nil

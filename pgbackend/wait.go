@@ -8,11 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
 // A message is only a hint: it can be lost, and can reach a waiter that does not hold the lock yet.
-// The attempt that follows decides. So a waiter without a message is late, but never wrong.
+// The row decides. So a waiter without a message is late, but never wrong.
 
 // channel carries the owners of the waiters that may acquire their locks. All tables of a database
 // share it, because owners are random and differ.
@@ -26,43 +27,80 @@ const (
 )
 
 // Wait implements backend.Waiter. The waiter has an entry in the roster. The statement that removes
-// the last entry in front of it sends its owner to all drivers, on one connection each. Wait
-// returns in time for the attempt that keeps the waiter's place, also while the driver cannot
-// listen. That attempt also removes dead waiters in front of it, for which there is no message.
+// the last entry in front of it makes it the holder, and sends its owner to all drivers, on one
+// connection each. Wait returns in time for the attempt that keeps the waiter's place, also while
+// the driver cannot listen. That attempt also removes dead waiters in front of it, for which there
+// is no message.
 func (d *driver) Wait(
 	ctx context.Context, req *backend.Request, _ *backend.Busy,
 ) (*backend.Grant, error) {
 	turn, cancel := context.WithTimeout(ctx, roster.Place(req.TTL)/3)
 	defer cancel()
-	err := d.awaitTurn(turn, req)
-	if turn.Err() != nil {
+	g, err := d.awaitTurn(turn, req)
+	if turn.Err() != nil && g == nil {
 		err = ctx.Err()
 	}
-	return nil, err
+	return g, err
 }
 
 // awaitTurn waits for the message, or until an attempt would be granted. It first listens and then
 // reads the row, so that a statement that changes the row in between is in the reading, or its
 // message arrives.
-func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) error {
+func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	woken, leave := d.listener.join(req.Key, req.Owner)
 	defer leave()
 	if err := d.listener.await(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	r, err := d.read(ctx, d.main, req.Key) // what was sent before the driver listened is lost
-	if err != nil {
-		return err
-	}
-	if entries, err := r.entries(); err != nil || entries.Distance(req.Owner) == 0 {
-		return err
+	g, distance, err := d.look(ctx, req) // what was sent before the driver listened is lost
+	if g != nil || err != nil || distance == 0 {
+		return g, err
 	}
 	select {
 	case <-woken:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
+	g, _, err = d.look(ctx, req)
+	return g, err
+}
+
+// look reads the row. It returns the grant of req if the row has it already, and otherwise how many
+// entries must leave before, or 0 if an attempt has to show what has become of the request.
+func (d *driver) look(
+	ctx context.Context, req *backend.Request,
+) (g *backend.Grant, distance int, err error) {
+	sent := time.Now()
+	r, err := d.read(ctx, d.main, req.Key)
+	if err != nil {
+		return nil, 0, err
+	}
+	entries, err := r.entries()
+	if err != nil {
+		return nil, 0, err
+	}
+	age, ok := r.ageOf(entries.Find(req.Owner), req)
+	if !ok {
+		return nil, entries.Distance(req.Owner), nil
+	}
+	g = d.granted(req, sent.Add(-age), entries.Find(req.Owner).Fence)
+	if r.roster != nil {
+		g.State = crowded{}
+	}
+	return g, 0, nil
+}
+
+// ageOf returns how long before the reading of r its entry e was granted to req, on the clock of
+// the server. It returns false if the reading does not prove that the server keeps the grant for
+// the TTL from then on.
+func (r *row) ageOf(e *roster.Entry, req *backend.Request) (age time.Duration, ok bool) {
+	now := r.now.UnixMicro()
+	ok = r.isAlone && e != nil && e.Granted && e.Word == kind.Of(req) &&
+		e.Since <= now && now < e.Expires && e.Expires >= e.Since+roster.Micros(req.TTL)
+	if !ok {
+		return 0, false
+	}
+	return time.Duration(now-e.Since) * time.Microsecond, true
 }
 
 // listener has the connection on which the server wakes the waiters of this driver. The connection

@@ -4,7 +4,7 @@
 // A driver reads the document, removes what has expired, changes it by one of the methods, and
 // stores it unless another client has changed it meanwhile. Package kind has the rules:
 // entries stand in the order of their arrival, and an entry holds the lock as soon as no entry in
-// front of it excludes it. Such an entry becomes a grant when its owner tries again.
+// front of it excludes it. Such an entry becomes a grant when its owner tries again, or by Grant.
 //
 // All times are on the clock of the store, in µs since 1970. Methods are not safe for concurrent
 // use.
@@ -37,7 +37,8 @@ type Entry struct {
 	Word    kind.Kind `json:"kind"`
 	Owner   string    `json:"owner"`
 	Meta    string    `json:"meta,omitempty"`
-	Granted bool      `json:"granted,omitempty"` // a holder that knows that it is one
+	Granted bool      `json:"granted,omitempty"` // a holder with a term
+	TTL     int64     `json:"ttl,omitempty"`     // of a waiter's request, in µs; see Grant
 	Fence   uint64    `json:"fence,omitempty"`   // of a holder
 	Since   int64     `json:"since"`             // when it came, or was granted
 	Expires int64     `json:"expires"`
@@ -133,14 +134,29 @@ func (r *Roster) Acquire(req *backend.Request, fence uint64, now int64) (*Entry,
 	}
 	e := &(*r)[at]
 	if len(blockers) > 0 {
+		e.TTL = Micros(req.TTL)
 		e.keepPlace(req.TTL, now)
 		return nil, refusal(req, blockers, now)
 	}
 	if !e.Granted {
-		e.Granted, e.Fence, e.Since = true, fence, now
+		e.Granted, e.Fence, e.Since, e.TTL = true, fence, now, 0
 	}
 	e.prolong(req.TTL, now)
 	return e, nil
+}
+
+// Grant makes the waiter of owner a holder at now, without an attempt of its own, if it holds the
+// lock. It reports whether it did so. The grant has this fence, and lasts for the TTL of the last
+// attempt. A document of an earlier version lacks that TTL. A waiter that has died delays those
+// behind it for a TTL then.
+func (r Roster) Grant(owner string, fence uint64, now int64) bool {
+	e := r.Find(owner)
+	if e == nil || e.Granted || e.TTL == 0 || r.Distance(owner) > 0 {
+		return false
+	}
+	e.Expires = max(e.Expires, now+e.TTL)
+	e.Granted, e.Fence, e.Since, e.TTL = true, fence, now, 0
+	return true
 }
 
 // Reached returns the bells of the waiters that hold the lock, and did not hold it in before.

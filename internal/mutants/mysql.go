@@ -3,6 +3,14 @@ package main
 // mysqlMutants are the guards of mysqlbackend.
 var mysqlMutants = []mutant{
 	{
+		guard: "mysql: waiters with Fair have the order of arrival", file: "mysqlbackend/driver.go",
+		without: "fair=1 promises an order that the queue does not keep",
+		edits: []edit{{
+			old: "return req.Fair && req.Queue }", new: "return req.Fair && req.Queue && false }",
+		}},
+		pkg: "mysqlbackend", test: "TestConformance/FairWaitersAreServedInOrder",
+	},
+	{
 		guard:   "mysql: a slow client renews in a roster that keeps changing",
 		file:    "mysqlbackend/roster.go",
 		without: "faster clients overtake each renewal, and the lease is lost",

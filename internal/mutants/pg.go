@@ -36,6 +36,34 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestHostileServer",
 	},
 	{
+		guard: "postgres: a release grants the next waiter", file: "pgbackend/record.go",
+		without: "a lock that changes hands costs one more commit",
+		edits: []edit{{
+			old: "if entries.Grant(owner, last+1, now) {", new: "if false && owner != \"\" {",
+		}},
+		pkg: "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
+	},
+	{
+		guard: "postgres: a crash forgets no grant", file: "pgbackend/edit.go",
+		without: "after a crash of the server there are two holders",
+		edits: []edit{{
+			old: "if r.fence == r.read().fence && e.isOnlyOfWaiters()", new: "if e.isOnlyOfWaiters()",
+		}},
+		pkg: "pgbackend", test: "TestCrashForgetsNoGrant",
+	},
+	{
+		guard: "postgres: a standby confirms a grant", file: "pgbackend/wait.go",
+		without: "after a cancelled commit and a failover there are two holders",
+		edits:   []edit{{old: "ok = r.isAlone && e != nil", new: "ok = e != nil"}},
+		pkg:     "pgbackend", test: "TestSynchronousStandbyConfirmsAGrant",
+	},
+	{
+		guard: "postgres: the term of a grant by a release begins there", file: "pgbackend/wait.go",
+		without: "a lease that a waiter reads late outlives its grant",
+		edits:   []edit{{old: "d.granted(req, sent.Add(-age),", new: "d.granted(req, sent,"}},
+		pkg:     "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
+	},
+	{
 		guard: "postgres: a waiter keeps its place", file: "pgbackend/wait.go",
 		without: "a waiter is overtaken, and sleeps although the lock is free",
 		edits:   []edit{{old: "roster.Place(req.TTL)/3", new: "roster.Place(req.TTL)*4"}},

@@ -1,0 +1,117 @@
+package pgbackend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/internal/testenv"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
+)
+
+// TestReleaseGrantsTheNextWaiter releases a lock that a waiter of another driver waits for. The
+// release makes the waiter the holder, so the waiter writes nothing.
+func TestReleaseGrantsTheNextWaiter(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, other := opened(t, s.URL), opened(t, s.URL)
+	held, req := raw.Acquire(t, d, raw.Request(t, time.Minute)), raw.Request(t, time.Minute)
+	busy := raw.Busy(t, other, req)
+	raw.Release(t, d, held)
+	released := time.Now()
+	stored := stateOf(t, d, req.Key)
+	time.Sleep(minTTL) // the term begins before that
+	g := wait(t, other, req, busy)
+	if g == nil {
+		t.Fatal("the waiter has no grant")
+	}
+	if sent := g.Term.Sent; !sent.After(held.Term.Sent) || sent.After(released) {
+		t.Errorf("the term of the grant begins at %v, the release ended at %v", sent, released)
+	}
+	if g.Fence <= held.Fence || g.Term.TTL != req.TTL {
+		t.Errorf("the grant %+v after the grant %+v", g, held)
+	}
+	if now := stateOf(t, d, req.Key); now.version != stored.version {
+		t.Errorf("version %d after version %d of the release", now.version, stored.version)
+	}
+	if _, err := d.Acquire(t.Context(), tryFor(t, req.Key)); err == nil {
+		t.Error("a second holder")
+	}
+	raw.Release(t, other, g)
+}
+
+// TestSynchronousStandbyConfirmsAGrant does the same with a synchronous standby. A row that can be
+// read does not prove that the standby has it. So the waiter makes an attempt, which waits for it.
+func TestSynchronousStandbyConfirmsAGrant(t *testing.T) {
+	t.Parallel()
+	p := testenv.NewPostgresPair(t, true)
+	d, other := opened(t, p.URL), opened(t, p.URL)
+	held, req := raw.Acquire(t, d, raw.Request(t, time.Minute)), raw.Request(t, time.Minute)
+	busy := raw.Busy(t, other, req)
+	raw.Release(t, d, held)
+	if g := wait(t, other, req, busy); g != nil {
+		t.Errorf("the waiter has a grant without a commit: %+v", g)
+	}
+	raw.Release(t, other, raw.Acquire(t, other, req))
+}
+
+// TestCrashForgetsNoGrant kills a server that writes what need not last only every ten seconds. It
+// forgets the entry of a waiter, but no grant: not even if a request that is refused has made the
+// first waiter the holder, because the term of the former holder was over.
+func TestCrashForgetsNoGrant(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewPostgres(t, "-c", "wal_writer_delay=10s")
+	d := opened(t, s.URL)
+	_ = raw.Acquire(t, d, raw.Request(t, minTTL))
+	req, last := raw.Request(t, time.Hour), raw.Request(t, time.Hour)
+	_ = raw.Busy(t, d, req)
+	_, leave := d.listener.join(req.Key, req.Owner) // so that no statement sends a message
+	defer leave()
+	var g *backend.Grant
+	for end := time.Now().Add(failoverPatience); g == nil; {
+		if time.Now().After(end) {
+			t.Fatal("the waiter has no grant")
+		}
+		time.Sleep(minTTL)
+		_ = raw.Busy(t, d, last)
+		g, _, _ = d.look(t.Context(), req)
+	}
+	s.Restart(t)
+	err := answered(t, func(ctx context.Context) error {
+		_, err := d.Renew(ctx, g)
+		return err
+	})
+	raw.WantIs(t, "Renew", err, nil)
+	raw.WantIs(t, "Acquire of the waiter", answered(t, acquiring(d, last)), backend.ErrNotAcquired)
+	raw.Release(t, d, g)
+	raw.Release(t, d, raw.Acquire(t, d, last))
+}
+
+// wait calls Wait after busy.
+func wait(t *testing.T, d *driver, req *backend.Request, busy *backend.Busy) *backend.Grant {
+	t.Helper()
+	g, err := d.Wait(t.Context(), req, busy)
+	if err != nil {
+		t.Fatalf("Wait: %v", err)
+	}
+	return g
+}
+
+// stateOf reads a row.
+func stateOf(t *testing.T, d *driver, key string) *row {
+	t.Helper()
+	r, err := d.read(t.Context(), d.main, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// tryFor returns a request for key that does not wait.
+func tryFor(t *testing.T, key string) *backend.Request {
+	t.Helper()
+	req := raw.Request(t, time.Minute)
+	req.Key, req.Queue = key, false
+	return req
+}
