@@ -8,7 +8,7 @@ var mysqlMutants = []mutant{
 		edits: []edit{{
 			old: "return req.Fair && req.Queue }", new: "return req.Fair && req.Queue && false }",
 		}},
-		pkg: "mysqlbackend", test: "TestConformance/FairWaitersAreServedInOrder",
+		pkg: "mysqlbackend", test: "TestConformance/ExpiredLockGoesToTheQueue",
 	},
 	{
 		guard:   "mysql: a slow client renews in a roster that keeps changing",

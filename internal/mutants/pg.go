@@ -60,7 +60,7 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: the term of a grant by a release begins there", file: "pgbackend/wait.go",
 		without: "a lease that a waiter reads late outlives its grant",
-		edits:   []edit{{old: "d.granted(req, sent.Add(-age),", new: "d.granted(req, sent,"}},
+		edits:   []edit{{old: "d.granted(req, sent.Add(-age),", new: "d.granted(req, sent.Add(-0*age),"}},
 		pkg:     "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
 	},
 	{
@@ -730,8 +730,8 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		guard: "postgres: settling waits for no standby", file: "pgbackend/statements.go",
 		without: "while a standby is away, a release that has nothing to do is not answered",
 		edits: []edit{{
-			old: "set_config('synchronous_commit', 'off', true)",
-			new: "set_config('synchronous_commit', 'on', true)",
+			old: "set_config('synchronous_commit', 'off', true)\n), unsettled$",
+			new: "set_config('synchronous_commit', 'on', true)\n), unsettled$",
 		}},
 		pkg: "pgbackend", test: "TestReleaseWaitsForACommit",
 	},
