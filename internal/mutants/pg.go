@@ -47,7 +47,8 @@ var pgMutants = []mutant{
 		guard: "postgres: a crash forgets no grant", file: "pgbackend/edit.go",
 		without: "after a crash of the server there are two holders",
 		edits: []edit{{
-			old: "if r.fence == r.read().fence && e.isOnlyOfWaiters()", new: "if e.isOnlyOfWaiters()",
+			old: "if r.fence == r.read().fence && e.isOnlyOfWaiters()",
+			new: "if e.isOnlyOfWaiters()",
 		}},
 		pkg: "pgbackend", test: "TestCrashForgetsNoGrant",
 	},
@@ -60,8 +61,10 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: the term of a grant by a release begins there", file: "pgbackend/wait.go",
 		without: "a lease that a waiter reads late outlives its grant",
-		edits:   []edit{{old: "d.granted(req, sent.Add(-age),", new: "d.granted(req, sent.Add(-0*age),"}},
-		pkg:     "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
+		edits: []edit{{
+			old: "d.granted(req, sent.Add(-age),", new: "d.granted(req, sent.Add(-0*age),",
+		}},
+		pkg: "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
 	},
 	{
 		guard: "postgres: a waiter keeps its place", file: "pgbackend/wait.go",
@@ -92,8 +95,8 @@ var pgMutants = []mutant{
 		guard: "postgres: the row is read again after subscribing", file: "pgbackend/wait.go",
 		without: "a waiter misses a release",
 		edits: []edit{{
-			old: "err != nil || entries.Distance(req.Owner) == 0 {",
-			new: "err != nil || entries.Distance(req.Owner) < 0 {",
+			old: "if g != nil || err != nil || distance == 0 {",
+			new: "if g, distance = nil, 1; err != nil {",
 		}},
 		pkg: "pgbackend", test: "TestConformance/ReleaseBeforeWaitIsNotMissed",
 	},
