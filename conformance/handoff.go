@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock"
@@ -120,7 +121,10 @@ func (f *fixture) relay(
 				f.Errorf("Lock: %v", err)
 				return
 			}
-			s.visit(lease, func() { look(lease) })
+			s.visit(lease, func() {
+				look(lease)
+				time.Sleep(100 * time.Microsecond) // so that the other goroutines wait in the line
+			})
 			f.unlock(lease)
 		}
 	})
@@ -135,7 +139,6 @@ func handoffNeedsNoTrip(f *fixture) {
 		if lease.Fence()&handoffMask != 0 {
 			handed++
 		}
-		time.Sleep(100 * time.Microsecond) // so that the other goroutines wait in the line
 	}, nil, nil, nil)
 	if n := g.local(f, 150); handed == 0 || n != handed {
 		f.Errorf("150 leases: %d hand-offs according to the fences, %d according to the events",
@@ -171,9 +174,38 @@ func handoffCanBeTurnedOff(f *fixture) {
 	}
 }
 
+// longestChain is the maximum age of a grant that is handed off, as WithLocalHandoff documents it.
+const longestChain = 100 * time.Millisecond
+
+// chain is the leases of one grant, which is handed off from one to the next. Only the holder of
+// the lock calls its methods.
+type chain struct {
+	owner         string
+	begun, handed time.Time
+}
+
+// begin follows the beginning of a lease. If the grant was handed off to it, begin returns the
+// minimum age of the grant at that time: from after its Lock until before the last Unlock.
+func (c *chain) begin(lease *dlock.Lease) (age time.Duration) {
+	if owner := lease.Owner(); owner != c.owner {
+		*c = chain{owner: owner, begun: time.Now()}
+		return 0
+	}
+	return c.handed.Sub(c.begun)
+}
+
+// end precedes the Unlock of a lease.
+func (c *chain) end() { c.handed = time.Now() }
+
+// handoffStarvesNoClient allows so many hand-offs that only the age of a grant ends its chain. The
+// age does not depend on the speed of the machine: the core has measured a longer time.
 func handoffStarvesNoClient(f *fixture) {
-	busy, other := f.client(dlock.WithTTL(f.long())), f.client(dlock.WithTTL(f.long()))
+	busy := f.client(dlock.WithTTL(f.long()), dlock.WithLocalHandoff(handoffMask))
+	other := f.client(dlock.WithTTL(f.long()))
 	ctx, stop := context.WithCancel(f.ctx)
+	defer stop()
+	var c chain
+	var turns atomic.Int32
 	contending := async(func() {
 		parallel(4, func(int) {
 			for ctx.Err() == nil {
@@ -181,12 +213,20 @@ func handoffStarvesNoClient(f *fixture) {
 				if err != nil {
 					continue
 				}
+				if age := c.begin(lease); age >= longestChain {
+					f.violation("a grant was handed off at the age of %v", age)
+					stop()
+				}
 				time.Sleep(time.Millisecond)
+				turns.Add(1)
+				c.end()
 				f.unlock(lease)
 			}
 		})
 	})
 	for range 3 {
+		before := turns.Load()
+		f.eventually(prompt, func() bool { return turns.Load() >= before+4 }) // they contend
 		lease, err := other.Lock(f.ctx, f.name)
 		if err != nil {
 			f.Errorf("Lock of the other process: %v", err)
