@@ -448,14 +448,19 @@ func observeEndsWithItsContext(f *fixture) {
 func observeIgnoresRenewals(f *fixture) {
 	c := f.client()
 	lease := f.lock(c, f.name)
-	o := f.observe(f.client())
+	observer, t := f.tapped()
+	o := f.observe(observer)
 	_ = f.next(o)
 	for range 3 {
 		if err := lease.Extend(f.ctx); err != nil {
 			f.Errorf("Extend: %v", err)
 		}
 	}
-	time.Sleep(2 * nap)
+	seen := t.inspections.Load()
+	// The second one begins after Observe has handled the first one.
+	if !f.eventually(prompt, func() bool { t.signal(); return t.inspections.Load() > seen+1 }) {
+		f.Errorf("Observe does not inspect the lock")
+	}
 	if len(o.infos) > 0 {
 		f.Errorf("a renewal is observed as %+v", <-o.infos)
 	}

@@ -219,6 +219,13 @@ func reentrancyIsByContext(f *fixture) {
 	if again, err := c.TryLock(ctx, f.name); err == nil {
 		f.Errorf("TryLock on the context of a lease that has ended: %v", again.Name())
 	}
+	again, err := c.TryLock(context.WithoutCancel(ctx), f.name)
+	if err != nil {
+		f.Fatalf("TryLock on a context with a lease that has ended: %v", err)
+	}
+	f.fenceGrew(lease.Fence(), again.Fence())
+	f.held(f.client(), again)
+	f.unlock(again)
 }
 
 func ownersAreRandom(f *fixture) {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlock-go/dlock/backend"
@@ -59,6 +60,9 @@ type tap struct {
 	changed       chan struct{} // closed at each change of begun or answered
 	before, after [4]hook
 	answers       func(call) // called with each answer, if it is not nil
+	watched       func()     // of the newest Watch: the lock may have changed; nil: there is none
+
+	inspections atomic.Int32 // answers to Inspect
 }
 
 func newTap(f *fixture, inner backend.Driver, late time.Duration) *tap {
@@ -412,6 +416,7 @@ func (t *tap) Capabilities() backend.Capabilities {
 
 func (t *tap) Inspect(ctx context.Context, key string) (*backend.Info, error) {
 	if i, ok := t.inner.(backend.Inspector); ok {
+		defer t.inspections.Add(1)
 		return i.Inspect(ctx, key)
 	}
 	return nil, backend.ErrUnsupported
@@ -455,10 +460,24 @@ func (t *tap) Adopt(
 }
 
 func (t *tap) Watch(ctx context.Context, key string, changed func()) error {
+	t.mu.Lock()
+	t.watched = changed
+	t.mu.Unlock()
 	if w, ok := t.inner.(backend.Watcher); ok {
 		return w.Watch(ctx, key, changed)
 	}
 	return backend.ErrUnsupported
+}
+
+// signal lets the newest Watch report that the lock may have changed. It does nothing if the core
+// polls.
+func (t *tap) signal() {
+	t.mu.Lock()
+	changed := t.watched
+	t.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
 }
 
 // hang is a hook that does not answer until the request is given up.

@@ -366,7 +366,7 @@ func lockOnADeadContextAcquiresNothing(f *fixture) {
 	_, err = c.TryLock(ctx, f.name)
 	f.isErr("TryLock on a dead context", err, context.Canceled)
 	if n := t.number(acquire); n != 0 {
-		f.Errorf("the client sent %d requests", n)
+		f.Fatalf("the client sent %d requests", n)
 	}
 	f.free(f.client(), f.name)
 }

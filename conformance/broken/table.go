@@ -234,7 +234,7 @@ var noticedBy = map[string][]string{
 }
 
 // unbroken lists the cases that no broken driver can fail, with the reason. Most of their promises
-// concern the core, which has mutants in internal/mutants.
+// concern the core. Each of them is the test of a mutant in internal/mutants instead.
 var unbroken = map[string]string{
 	"UnavailableIsReportedAfterATerm":    "the case breaks the driver itself, and checks the core",
 	"HangingServerBoundsRequests":        "the case breaks the driver itself, and checks the core",

@@ -1942,4 +1942,536 @@ var coreMutants = []mutant{
 		}},
 		pkg: ".", test: "TestDo",
 	},
+	{
+		guard: "core: a waiter tries for a TTL", file: "internal/engine/contend.go",
+		without: "Lock returns ErrUnavailable after a third of the TTL, although the server " +
+			"comes back in time",
+		edits: []edit{
+			{
+				old: "return time.Since(a.answered) >= a.lock.TTL }",
+				new: "return time.Since(a.answered) >= a.lock.TTL/3 }",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/UnavailableIsReportedAfterATerm",
+	},
+	{
+		guard: "core: an Unlock lasts for a TTL at most", file: "internal/engine/release.go",
+		without: "Unlock waits for a silent server for longer than the TTL",
+		edits: []edit{
+			{
+				old: "bound.From(ctx, now, a.lock.requestLimit())",
+				new: "bound.From(ctx, now, 2*MaxRequest)",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HangingServerBoundsRequests",
+	},
+	{
+		guard: "core: a TryLock lasts for a TTL at most", file: "internal/engine/contend.go",
+		without: "TryLock waits for a silent server for longer than the TTL",
+		edits: []edit{
+			{
+				old: "limit := a.attemptLimit(now)",
+				new: "limit := 2 * MaxRequest",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HangingServerBoundsRequests",
+	},
+	{
+		guard: "core: only a claimed Move is used", file: "internal/engine/engine.go",
+		without: "Export sends requests that the server cannot execute",
+		edits: []edit{
+			{
+				old: "if e.caps.Move {",
+				new: "if true {",
+			},
+		},
+		pkg: "conformance", test: "TestUnclaimed/UnclaimedMovesAreRefused",
+	},
+	{
+		guard: "core: only claimed readers are used", file: "internal/engine/engine.go",
+		without: "Downgrade sends a request that the server cannot execute",
+		edits: []edit{
+			{
+				old: "if e.caps.Modes&backend.Shared != 0 {",
+				new: "if true {",
+			},
+		},
+		pkg: "conformance", test: "TestUnclaimed/UnclaimedMovesAreRefused",
+	},
+	{
+		guard: "core: WithFair needs a queue", file: "options.go",
+		without: "on a backend without a queue WithFair has no effect, without an error",
+		edits: []edit{
+			{
+				old: "case s.Fair && caps.Fair == backend.FairNo:",
+				new: "case false:",
+			},
+		},
+		pkg: "conformance", test: "TestUnclaimed/UnclaimedFairnessIsRefused",
+	},
+	{
+		guard: "core: WithRequire is checked", file: "client.go",
+		without: "a program starts on a backend that lacks what it needs",
+		edits: []edit{
+			{
+				old: "len(unmet) > 0 {",
+				new: "len(unmet) > 99 {",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/RequireIsAMinimum",
+	},
+	{
+		guard: "core: a TTL is not below the minimum", file: "options.go",
+		without: "a lock has a TTL that its server cannot keep",
+		edits: []edit{
+			{
+				old: "case s.TTL < shortestTTL(caps):",
+				new: "case s.TTL < 0:",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/TTLsOutOfBoundsAreRefused",
+	},
+	{
+		guard: "core: an option of a client is refused for a lock", file: "mutex.go",
+		without: "WithLogger of a single lock has no effect, without an error",
+		edits: []edit{
+			{
+				old: "if cfg.ofClient {",
+				new: "if false {",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/BadOptionsAreRefused",
+	},
+	{
+		guard: "core: Unlock hands the grant off", file: "internal/engine/release.go",
+		without: "each holder costs two requests, although its next one waits in the same " +
+			"process",
+		edits: []edit{
+			{
+				old: "\tcase a.handOff(now):\n\t\treturn nothing\n\t}\n\tt.on(endEvent, now)",
+				new: "\t}\n\tt.on(endEvent, now)",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HandoffNeedsNoTrip",
+	},
+	{
+		guard: "core: hand-offs are counted", file: "internal/engine/queue.go",
+		without: "WithLocalHandoff limits nothing, and the number of a hand-off runs into the " +
+			"fence",
+		edits: []edit{
+			{
+				old: "int(a.tenure.local) < a.tenure.lock.Handoff",
+				new: "a.tenure.lock.Handoff > 0",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HandoffIsBounded",
+	},
+	{
+		guard: "core: WithLocalHandoff(0) is none", file: "internal/engine/queue.go",
+		without: "a lock without hand-offs is handed off once",
+		edits: []edit{
+			{
+				old: "return s.Handoff > 0 && !s.Fair",
+				new: "return !s.Fair",
+			},
+			{
+				old: "int(a.tenure.local) < a.tenure.lock.Handoff",
+				new: "int(a.tenure.local) <= a.tenure.lock.Handoff",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HandoffCanBeTurnedOff",
+	},
+	{
+		guard: "core: an old grant is not handed off", file: "internal/engine/queue.go",
+		without: "a busy client keeps the lock from all other clients for seconds",
+		edits: []edit{
+			{
+				old: " &&\n\t\telapsed(a.first.start, now) < min(l.TTL/handoffPart, maxHandoff)",
+				new: "",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HandoffStarvesNoClient",
+	},
+	{
+		guard: "core: a grant of another TTL is not handed off", file: "internal/engine/queue.go",
+		without: "a lease counts on a TTL that the server does not know",
+		edits: []edit{
+			{
+				old: "a.TTL == b.TTL && a.LockDelay == b.LockDelay && a.Meta == b.Meta",
+				new: "a.LockDelay == b.LockDelay && a.Meta == b.Meta",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HandoffNeedsEqualLocks",
+	},
+	{
+		guard: "core: a lease is unlocked once", file: "internal/engine/lease.go",
+		without: "a second Unlock releases the lock of the next holder in the same process",
+		edits: []edit{
+			{
+				old: "\tt, before := l.tenure, l.state\n\tswitch {\n\tcase " +
+					"!l.on(leaseUnlockEvent):\n",
+				new: "\tt, before := l.tenure, l.state\n\tswitch l.on(leaseUnlockEvent); {\n" +
+					"\tcase false:\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/LateUnlockAfterHandoffFreesNoLease",
+	},
+	{
+		guard: "core: a context ends for the reason of its lease", file: "internal/engine/lease.go",
+		without: "work under a lock cannot learn why its context has ended",
+		edits: []edit{
+			{
+				old: "end.cancel(end.reason)",
+				new: "end.cancel(nil)",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/LeaseContextEndsWithTheLease",
+	},
+	{
+		guard: "core: reentrancy is an option", file: "internal/engine/lease.go",
+		without: "a function that locks a name again shares the grant, and its Unlock protects " +
+			"nothing",
+		edits: []edit{
+			{
+				old: "case !l.Reentrant || !t.lock.Reentrant:",
+				new: "case false:",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/RelockingIsRefused",
+	},
+	{
+		guard: "core: reentrancy is not by client", file: "internal/engine/lease.go",
+		without: "two goroutines of one client have a reentrant lock at the same time",
+		edits: []edit{
+			{
+				old: "\theld, _ := ctx.Value(heldKey{e}).(*chain)\n\tfor ; held != nil; held = " +
+					"held.parent {\n\t\tif t := held.lease.tenure; t.lock",
+				new: "\theld, _ := ctx.Value(heldKey{e}).(*chain)\n\tfor _, a := range e.due " +
+					"{\n\t\tif a.tenure != nil && a.tenure.leases != nil {\n\t\t\theld = " +
+					"&chain{a.tenure.leases, held}\n\t\t}\n\t}\n\tfor ; held != nil; held = " +
+					"held.parent {\n\t\tif t := held.lease.tenure; t.lock",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ReentrancyIsByContext",
+	},
+	{
+		guard: "core: no lease joins one that has ended", file: "internal/engine/lease.go",
+		without: "Lock on the context of an old lease returns a lease without a grant",
+		edits: []edit{
+			{
+				old: "t.state != held || t.leases == nil {",
+				new: "false {",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ReentrancyIsByContext",
+	},
+	{
+		guard: "core: all bits of an owner are random", file: "internal/engine/acquisition.go",
+		without: "owners can collide, and one process then releases the lock of another one",
+		edits: []edit{
+			{
+				old: "rand.Read(bits[:])",
+				new: "rand.Read(bits[1:])",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/OwnersAreRandom",
+	},
+	{
+		guard: "core: an error has the name of its lock", file: "mutex.go",
+		without: "a log does not show which lock failed",
+		edits: []edit{
+			{
+				old: "m.client.wrap(op, m.lock.Name, e.Acquire(",
+				new: "m.client.wrap(op, \"\", e.Acquire(",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ErrorsNameTheirLock",
+	},
+	{
+		guard: "core: a nil context is an error", file: "mutex.go",
+		without: "Lock with a nil context waits without an end",
+		edits: []edit{
+			{
+				old: "\te, lease := m.client.engine, &Lease{client: m.client}\n",
+				new: "\te, lease := m.client.engine, &Lease{client: m.client}\n\tif ctx == nil " +
+					"{\n\t\tctx = context.Background()\n\t}\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/NilContextIsAnError",
+	},
+	{
+		guard: "core: Err compares the clocks", file: "internal/engine/lease.go",
+		without: "after a stop of the process Err returns nil, although another client has the " +
+			"lock",
+		edits: []edit{
+			{
+				old: "\tif l.reason == nil {\n\t\ta := l.tenure.acq\n\t\t_ = " +
+					"a.expire(a.engine.now())\n\t}\n\treturn l.reason\n",
+				new: "\treturn l.reason\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ErrComparesClocks",
+	},
+	{
+		guard: "core: a late answer restores no lease", file: "internal/engine/scheduler.go",
+		without: "a lease that was lost is held again, and another client may have the lock",
+		edits: []edit{
+			{
+				old: "\tcase !relevant: // the planned",
+				new: "\tcase !relevant && r.err == nil:\n\t\ta.first.first.reason = nil\n" +
+					"\tcase !relevant: // the planned",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/OnceLostAlwaysLost",
+	},
+	{
+		guard:   "core: a renewed deadline counts from the sending",
+		file:    "internal/engine/scheduler.go",
+		without: "after a slow renewal a lease outlives the server's term: two holders",
+		edits: []edit{
+			{
+				old: "\t\ta.term = term\n\t\ta.planRenewal()",
+				new: "\t\ta.term = backend.Term{Sent: now, TTL: term.TTL}\n\t\ta.planRenewal()",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/DeadlineCountsFromSending",
+	},
+	{
+		guard:   "core: a grant whose term is over is no lease",
+		file:    "internal/engine/acquisition.go",
+		without: "Lock returns a lease that has ended",
+		edits: []edit{
+			{
+				old: "\tcase a.expiry(now) != nil:\n\t\treturn errLate\n",
+				new: "",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/LateAcquireIsNoLease",
+	},
+	{
+		guard: "core: a dropped lease is not renewed", file: "internal/engine/tenure.go",
+		without: "a lock whose holder forgot to unlock it stays taken for the life of the " +
+			"process",
+		edits: []edit{
+			{
+				old: "\t\tif l.state == leaseHeld {\n\t\t\treturn true",
+				new: "\t\tif l.state <= leaseDropped {\n\t\t\treturn true",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/DroppedLeaseIsFreed",
+	},
+	{
+		guard: "core: a lease lasts until its maximum hold", file: "internal/engine/clock.go",
+		without: "WithMaxHold ends a lease after half of its time",
+		edits: []edit{
+			{
+				old: "elapsed(t.start, now) >= t.lock.MaxHold {",
+				new: "elapsed(t.start, now) >= t.lock.MaxHold/2 {",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/MaxHoldEndsTheLease",
+	},
+	{
+		guard: "core: a loss is noted once", file: "internal/engine/lease.go",
+		without: "an Observer counts a lost lease twice, and a count of the held locks becomes " +
+			"negative",
+		edits: []edit{
+			{
+				old: "\tif err := l.detach(); err != nil {\n\t\treturn nothing, err\n",
+				new: "\tif err := l.detach(); err != nil {\n\t\te.noteEnded(t, err)\n" +
+					"\t\treturn nothing, err\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/LossIsObservedOnce",
+	},
+	{
+		guard: "core: a name is checked", file: "errors.go",
+		without: "a name with a line feed reaches the server, and a long one is cut to another " +
+			"name",
+		edits: []edit{
+			{
+				old: "if err := key.Validate(name); err != nil {",
+				new: "if err := key.Validate(name); err != nil && name == \"\" {",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/InvalidNamesAreRefused",
+	},
+	{
+		guard: "core: an unlocked lease is not renewed", file: "internal/engine/tenure.go",
+		without: "Unlock frees nothing, and the lock stays taken for the life of the process",
+		edits: []edit{
+			{
+				old: "\tif *place == l {\n",
+				new: "\tif false {\n",
+			},
+			{
+				old: "\t\tif l.state == leaseHeld {\n\t\t\treturn true",
+				new: "\t\tif l != nil {\n\t\t\treturn true",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/UnlockStopsRenewal",
+	},
+	{
+		guard:   "core: WithoutRenewal is without the first renewal",
+		file:    "internal/engine/tenure.go",
+		without: "a lease that should end after one TTL lasts for longer",
+		edits: []edit{
+			{
+				old: "a.tenure.lock.NoRenewal || a",
+				new: "a.tenure.lock.NoRenewal && a.term.Sent.After(a.first.start) || a",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/WithoutRenewalTheLeaseEnds",
+	},
+	{
+		guard: "core: no error shows a password with an escape", file: "backend/url.go",
+		without: "the password of a URL is in the log",
+		edits: []edit{
+			{
+				old: "return errors.New(\"user info: a bad",
+				new: "return fmt.Errorf(\"user info %q: a bad",
+			},
+			{
+				old: "percent-encoding, or a control character\")\n",
+				new: "percent-encoding, or a control character\", s)\n",
+			},
+		},
+		pkg: "conformance", test: "TestOpeners/SecretsStayOutOfErrors",
+	},
+	{
+		guard: "core: no request follows the end of its context", file: "internal/engine/engine.go",
+		without: "Lock on a context that has ended sends a request, which may lock the name",
+		edits: []edit{
+			{
+				old: "\tif ctx.Err() != nil {\n\t\treturn e.endOf(ctx)\n\t}\n\te.calls.Add(1)",
+				new: "\te.calls.Add(1)",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/LockOnADeadContextAcquiresNothing",
+	},
+	{
+		guard: "core: TryLock is refused in its client", file: "internal/engine/queue.go",
+		without: "each TryLock of a name that its own process holds costs a request",
+		edits: []edit{
+			{
+				old: "\tcase !wait:\n\t\treturn place{}, errHeldHere\n",
+				new: "\tcase !wait:\n\t\treturn place{}, nil\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/TryLockOfAHeldNameMakesNoTrip",
+	},
+	{
+		guard: "core: a waiter has one goroutine", file: "internal/engine/contend.go",
+		without: "each waiter costs a second goroutine",
+		edits: []edit{
+			{
+				old: "\tselect {\n\tcase <-w.served:\n\t\treturn w.turn, nil\n\tcase <-done:\n",
+				new: "\tended := make(chan struct{})\n\tgo func() { <-done; close(ended) }()\n" +
+					"\tselect {\n\tcase <-w.served:\n\t\treturn w.turn, nil\n\tcase <-ended:\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/WaitersAreNotGoroutines",
+	},
+	{
+		guard: "core: only a writer is downgraded", file: "internal/engine/move.go",
+		without: "Downgrade of a reader's lease succeeds, as if it had been a writer's",
+		edits: []edit{
+			{
+				old: "if a.mode&backend.Exclusive == 0 {",
+				new: "if false {",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/OnlyAWriterIsDowngraded",
+	},
+	{
+		guard: "core: an exported lease is as unlocked", file: "internal/engine/move.go",
+		without: "Unlock after an Export returns ErrLost, although nothing was lost",
+		edits: []edit{
+			{
+				old: "a.mode, int(t.local)\n\t\tt.end(backend.ErrNotHeld)",
+				new: "a.mode, int(t.local)\n\t\tt.end(backend.ErrLost)",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ExportedLeaseHasEnded",
+	},
+	{
+		guard: "core: a handle has the number of the hand-off", file: "internal/engine/move.go",
+		without: "the fence of an adopted lease is lower than the fence of the exported one",
+		edits: []edit{
+			{
+				old: "a.mode, int(t.local)\n",
+				new: "a.mode, 0\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/HandedOffLeaseKeepsItsFence",
+	},
+	{
+		guard: "core: a name of LockAll may be there twice", file: "multi.go",
+		without: "LockAll fails if two of its names are equal",
+		edits: []edit{
+			{
+				old: "\t\t\tcontinue\n\t\t}\n\t\tm, err := c.kind(op, backend.Exclusive",
+				new: "\t\t\treturn nil, c.wrap(op, name, errors.New(\"it is there twice\"))\n" +
+					"\t\t}\n\t\tm, err := c.kind(op, backend.Exclusive",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/NamesOfLockAllAreChecked",
+	},
+	{
+		guard: "core: a lease that Close ends has ErrClosed", file: "internal/engine/close.go",
+		without: "a leader does not learn that its own client was closed",
+		edits: []edit{
+			{
+				old: "a.endTenures(backend.ErrClosed)",
+				new: "a.endTenures(backend.ErrNotHeld)",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/CloseEndsAnElection",
+	},
+	{
+		guard: "core: Elect needs a function", file: "elect.go",
+		without: "an election without a function ends without an error",
+		edits: []edit{
+			{
+				old: "\tif ctx == nil || lead == nil {\n",
+				new: "\tif lead == nil {\n\t\treturn nil\n\t}\n\tif ctx == nil {\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ElectionNeedsAFunction",
+	},
+	{
+		guard: "core: the end of a context is no error of Observe", file: "watch.go",
+		without: "each loop over Observe that its caller ends has an error",
+		edits: []edit{
+			{
+				old: "interval)\n\t\t}\n\t}\n\treturn nil\n",
+				new: "interval)\n\t\t}\n\t}\n\treturn engine.ContextError(ctx)\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ObserveEndsWithItsContext",
+	},
+	{
+		guard: "core: Observe compares the holders", file: "watch.go",
+		without: "a loop over Observe gets the same leader again and again",
+		edits: []edit{
+			{
+				old: "!known || !last.equals(now)",
+				new: "!known || !last.equals(now) || true",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/ObserveIgnoresRenewals",
+	},
+	{
+		guard: "core: Observe ends with ErrClosed", file: "watch.go",
+		without: "a loop over Observe ends as if its context had, although the client was " +
+			"closed",
+		edits: []edit{
+			{
+				old: "\t\tcase errors.Is(err, ErrClosed), errors.Is(err, ErrUnsupported):\n",
+				new: "\t\tcase errors.Is(err, ErrClosed):\n\t\t\treturn nil\n\t\tcase " +
+					"errors.Is(err, ErrUnsupported):\n",
+			},
+		},
+		pkg: "membackend", test: "TestConformance/CloseEndsObserve",
+	},
 }

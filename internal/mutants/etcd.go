@@ -492,6 +492,21 @@ var etcdMutants = []mutant{
 		pkg: "etcdbackend", test: "TestBatchWithoutAnAnswer",
 	},
 	{
+		guard: "etcd: a closed port is ErrUnavailable", file: "etcdbackend/errors.go",
+		without: "the error of Open does not say that the server cannot be reached",
+		edits: []edit{
+			{
+				old: "case isUnsent(err), isLeaseGone(err), isRefusal(err):",
+				new: "case isLeaseGone(err), isRefusal(err):",
+			},
+			{
+				old: "fmt.Errorf(\"%w: %w\", backend.ErrUnavailable, err)\n}\n\n// isDefinite",
+				new: "err\n}\n\n// isDefinite",
+			},
+		},
+		pkg: "etcdbackend", test: "TestConformance/OpeningAClosedPortIsUnavailable",
+	},
+	{
 		guard: "etcd: a client needs a connection", file: "etcdbackend/open.go",
 		without: "the first renewal ends the process",
 		edits:   []edit{{old: "if client.ActiveConnection() == nil {", new: "if false {"}},

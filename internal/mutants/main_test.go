@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dlock-go/dlock/conformance/broken"
 )
 
 // TestGuardsAreThere checks that the source of each guard occurs once in its file. A change of a
@@ -45,6 +47,22 @@ func TestTestsOfGuardsAreThere(t *testing.T) {
 				(!strings.Contains(source, first) || !strings.Contains(source, last)) {
 				t.Errorf("%s: %s has no %s", m.guard, test, part)
 			}
+		}
+	}
+}
+
+// TestUnbrokenCasesKill checks that each case that no broken driver can fail is the test of a
+// mutant. Otherwise nothing shows that the case can fail.
+func TestUnbrokenCasesKill(t *testing.T) {
+	t.Parallel()
+	tests := map[string]bool{}
+	for _, m := range mutants {
+		tests[m.test[strings.LastIndexByte(m.test, '/')+1:]] = true
+	}
+	for name, reason := range broken.Unbroken() {
+		if !tests[name] {
+			t.Errorf("no mutant has the case %s as its test, and no broken driver fails it (%s): "+
+				"add a row to internal/mutants/core.go", name, reason)
 		}
 	}
 }

@@ -815,4 +815,13 @@ var redisMutants = []mutant{
 		edits:   []edit{{old: "err == nil && d.opts.Wait > 0 {", new: "err != nil {"}},
 		pkg:     "redisbackend", test: "TestRefusedWait",
 	},
+	{
+		guard: "redis: a dead network is ErrUnavailable", file: "redisbackend/errors.go",
+		without: "the error of Open does not say that the server cannot be reached",
+		edits: []edit{{
+			old: "\treturn fmt.Errorf(\"%w: %w\", backend.ErrUnavailable, err)\n}\n\n// isDefinite",
+			new: "\treturn err\n}\n\n// isDefinite",
+		}},
+		pkg: "redisbackend", test: "TestConformance/OpeningReturnsFromABlackHole",
+	},
 }
