@@ -96,7 +96,7 @@ var pgMutants = []mutant{
 		without: "a waiter misses a release",
 		edits: []edit{{
 			old: "if g != nil || err != nil || distance == 0 {",
-			new: "if g, distance = nil, 1; err != nil {",
+			new: "if g = nil; err != nil || distance < 0 {",
 		}},
 		pkg: "pgbackend", test: "TestConformance/ReleaseBeforeWaitIsNotMissed",
 	},
