@@ -99,8 +99,9 @@ type Waiter interface {
 	//
 	// Wait returns (grant, nil) if the server made req the holder during the
 	// wait. The Term of such a grant counts from the sending of the waiter's last
-	// answered Acquire, and the server must not grant more than the remaining
-	// time of the queue entry.
+	// answered Acquire, or of a later request that has read how much of it is
+	// left. The server must not grant more than the remaining time of the queue
+	// entry.
 	//
 	// An error other than ctx's is handled like an error of Acquire. Waiting
 	// needs no goroutine per waiter in the driver, and all waiters of a driver

@@ -11,7 +11,8 @@ import (
 // Sent is a reading of time.Now() just before the request was written that the
 // server counts from: the Acquire, the renewal, or the last answered keep-alive
 // of a shared lease or session. For a grant that came through Wait, it is the
-// waiter's last answered Acquire. If there are several, the oldest one counts.
+// waiter's last answered Acquire. If there are several, the oldest one counts. If
+// the driver has read how much of the term is left, it is that request.
 //
 // TTL is the granted time, which may differ from the requested time.
 //

@@ -89,18 +89,18 @@
 // # Waiting
 //
 // Waiters get the lock in the order of their arrival. They stand in the roster, see Readers and
-// permits. The place of a waiter that has died ends within 10 s; if the lock was granted to it by
-// then, the grant ends after its TTL. The entry of a waiter is stored without a wait for the disk,
-// because a crash of the server may forget it: the waiter then enters again, at the end.
+// permits. The place of a waiter that has died ends within 10 s, also if it got the lock meanwhile.
+// The entry of a waiter is stored without a wait for the disk, because a crash of the server may
+// forget it: the waiter then enters again, at the end.
 //
-// The statement that removes the last entry in front of a waiter grants the lock to it. So a lock
-// that changes hands costs one commit and one reading. With a synchronous standby the waiter
-// commits once more, because what it can read may not be on the standby. The statement also sends
-// the waiter's owner by NOTIFY, unless the waiter waits with the same driver. Each driver has one
-// connection that listens, for all of its waiters. NOTIFY makes the commits of the whole server
-// wait for each other, so a statement that wakes no waiter sends none. When the connection is lost,
-// the driver makes another one and wakes all of its waiters, because messages may be lost;
-// meanwhile they poll.
+// The statement that removes the last entry in front of a waiter grants the lock to it, for the
+// rest of its place. So a lock changes hands with one commit and one reading; the new holder is
+// renewed afterwards. With a synchronous standby the waiter makes an attempt first, because what it
+// can read may not be on the standby. The statement also sends the waiter's owner by NOTIFY, unless
+// the waiter waits with the same driver. Each driver has one connection that listens, for all of
+// its waiters. NOTIFY makes the commits of the whole server wait for each other, so a statement
+// that wakes no waiter sends none. When the connection is lost, the driver makes another one and
+// wakes all of its waiters, because messages may be lost; meanwhile they poll.
 //
 // The alternative is an advisory lock for which each waiter blocks. It needs one more connection
 // for each waiter and each holder, and its hand-offs are slower for one pair of contenders.

@@ -65,8 +65,9 @@ func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) (*backend.
 	return g, err
 }
 
-// look reads the row. It returns the grant of req if the row has it already, and otherwise how many
-// entries must leave before, or 0 if an attempt has to show what has become of the request.
+// look reads the row. It returns the grant of req if the row has it already, with the rest of its
+// term, and otherwise how many entries must leave before, or 0 if an attempt has to show what has
+// become of the request.
 func (d *driver) look(
 	ctx context.Context, req *backend.Request,
 ) (g *backend.Grant, distance int, err error) {
@@ -79,28 +80,17 @@ func (d *driver) look(
 	if err != nil {
 		return nil, 0, err
 	}
-	age, ok := r.ageOf(entries.Find(req.Owner), req)
-	if !ok {
+	now, e := r.now.UnixMicro(), entries.Find(req.Owner)
+	proves := r.isAlone && e != nil && e.Granted && e.Word == kind.Of(req) && e.Expires > now
+	if !proves {
 		return nil, entries.Distance(req.Owner), nil
 	}
-	g = d.granted(req, sent.Add(-age), entries.Find(req.Owner).Fence)
+	g = d.granted(req, sent, e.Fence)
+	g.Term.TTL = time.Duration(e.Expires-now) * time.Microsecond
 	if r.roster != nil {
 		g.State = crowded{}
 	}
 	return g, 0, nil
-}
-
-// ageOf returns how long before the reading of r its entry e was granted to req, on the clock of
-// the server. It returns false if the reading does not prove that the server keeps the grant for
-// the TTL from then on.
-func (r *row) ageOf(e *roster.Entry, req *backend.Request) (age time.Duration, ok bool) {
-	now := r.now.UnixMicro()
-	ok = r.isAlone && e != nil && e.Granted && e.Word == kind.Of(req) &&
-		e.Since <= now && now < e.Expires && e.Expires >= e.Since+roster.Micros(req.TTL)
-	if !ok {
-		return 0, false
-	}
-	return time.Duration(now-e.Since) * time.Microsecond, true
 }
 
 // listener has the connection on which the server wakes the waiters of this driver. The connection

@@ -38,7 +38,6 @@ type Entry struct {
 	Owner   string    `json:"owner"`
 	Meta    string    `json:"meta,omitempty"`
 	Granted bool      `json:"granted,omitempty"` // a holder with a term
-	TTL     int64     `json:"ttl,omitempty"`     // of a waiter's request, in µs; see Grant
 	Fence   uint64    `json:"fence,omitempty"`   // of a holder
 	Since   int64     `json:"since"`             // when it came, or was granted
 	Expires int64     `json:"expires"`
@@ -134,28 +133,25 @@ func (r *Roster) Acquire(req *backend.Request, fence uint64, now int64) (*Entry,
 	}
 	e := &(*r)[at]
 	if len(blockers) > 0 {
-		e.TTL = Micros(req.TTL)
 		e.keepPlace(req.TTL, now)
 		return nil, refusal(req, blockers, now)
 	}
 	if !e.Granted {
-		e.Granted, e.Fence, e.Since, e.TTL = true, fence, now, 0
+		e.Granted, e.Fence, e.Since = true, fence, now
 	}
 	e.prolong(req.TTL, now)
 	return e, nil
 }
 
 // Grant makes the waiter of owner a holder at now, without an attempt of its own, if it holds the
-// lock. It reports whether it did so. The grant has this fence, and lasts for the TTL of the last
-// attempt. A document of an earlier version lacks that TTL. A waiter that has died delays those
-// behind it for a TTL then.
+// lock. It reports whether it did so. The grant has this fence. Its term is the rest of the place,
+// so a waiter that has died delays those behind it for no longer than before.
 func (r Roster) Grant(owner string, fence uint64, now int64) bool {
 	e := r.Find(owner)
-	if e == nil || e.Granted || e.TTL == 0 || r.Distance(owner) > 0 {
+	if e == nil || e.Granted || r.Distance(owner) > 0 {
 		return false
 	}
-	e.Expires = max(e.Expires, now+e.TTL)
-	e.Granted, e.Fence, e.Since, e.TTL = true, fence, now, 0
+	e.Granted, e.Fence, e.Since = true, fence, now
 	return true
 }
 

@@ -81,7 +81,7 @@ func (j judge) between(w want) []Instant {
 	}
 	for _, name := range w.names {
 		for _, g := range j.grants[name] {
-			for _, at := range []Instant{g.granted, g.ended, g.answered} {
+			for _, at := range []Instant{g.granted, g.ended, g.over, g.answered} {
 				if at > w.from && at < w.to {
 					points = append(points, at)
 				}

@@ -708,6 +708,25 @@ var kindHistories = []struct {
 		1992 granted 1 11
 		1993 unlock 1
 		1994 unlocked 1`, ""},
+	{"a set that keeps what it loses later", All, `
+		0 ask 0
+		0 ask/1 0
+		1 granted 0 10
+		1 granted/1 0 20
+		2 ask 1
+		100 begin 0 cut
+		110 end 0 cut
+		120 lost 0
+		120 lost/1 0
+		121 lost/1 0
+		1980 lost 0
+		1990 unlock 0
+		1990 unlock/1 0
+		1991 unlocked 0 lost
+		1991 unlocked/1 0 lost
+		1992 granted 1 11
+		1993 unlock 1
+		1994 unlocked 1`, ""},
 	{"a set that keeps what it has lost", All, `
 		0 ask 0
 		0 ask/1 0

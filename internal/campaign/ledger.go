@@ -39,14 +39,23 @@ type grant struct {
 	source, successor *grant
 	settled           Instant // the server has the grant; later than granted after a Downgrade
 
+	isPart bool    // a set contains it
 	losses int     // of the lease, and of the set that contains it
-	over   Instant // Unlock's return, or the process's death; 0: neither
+	over   Instant // the second loss, Unlock's return, or the process's death; 0: none of them
 }
 
 // isKept reports whether the server keeps the lock of g although the holder's belief has ended: the
-// set that contains g has lost another of its leases, and its Unlock has not returned.
+// set that contains g has lost another of its leases. It keeps the lock until the set's Unlock
+// returns, or g is lost, too.
 func (g *grant) isKept(from, to Instant) bool {
-	return g.end == Lost && g.losses == 1 && from >= g.ended && (g.over == 0 || to <= g.over)
+	return g.isPart && g.end == Lost && from >= g.ended && (g.over == 0 || to <= g.over)
+}
+
+// lose counts a loss of g, or of the set that contains it. A lease without a set has one only.
+func (g *grant) lose(at Instant) {
+	if g.losses++; g.losses == 2 {
+		g.over = cmp.Or(g.over, at)
+	}
 }
 
 // want is one call that acquires locks, successful or not.
@@ -210,6 +219,7 @@ func (l *ledger) grant(e Event, w want) {
 	if len(w.names) < 2 {
 		return
 	}
+	g.isPart = true
 	if l.sets[w.attempt] == nil {
 		l.sets[w.attempt] = &grantSet{names: w.names}
 	}
@@ -228,11 +238,12 @@ func (l *ledger) unlock(e Event) {
 			g.ended, g.end = e.At, e.Op
 		}
 		if e.Op == Lost {
-			g.losses++
+			g.lose(e.At)
 		}
 	case Unlocked:
 		if g != nil {
-			g.answered, g.over, g.result = e.At, e.At, e.Error
+			g.answered, g.result = e.At, e.Error
+			g.over = cmp.Or(g.over, e.At)
 		}
 	case Read, Write:
 		l.access[e.Name] = append(l.access[e.Name], e)

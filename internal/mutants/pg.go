@@ -55,14 +55,14 @@ var pgMutants = []mutant{
 	{
 		guard: "postgres: a standby confirms a grant", file: "pgbackend/wait.go",
 		without: "after a cancelled commit and a failover there are two holders",
-		edits:   []edit{{old: "ok = r.isAlone && e != nil", new: "ok = e != nil"}},
+		edits:   []edit{{old: "proves := r.isAlone && e", new: "proves := e"}},
 		pkg:     "pgbackend", test: "TestSynchronousStandbyConfirmsAGrant",
 	},
 	{
-		guard: "postgres: the term of a grant by a release begins there", file: "pgbackend/wait.go",
-		without: "a lease that a waiter reads late outlives its grant",
+		guard: "postgres: a grant by a release ends with the place", file: "pgbackend/wait.go",
+		without: "a lease outlives its grant",
 		edits: []edit{{
-			old: "d.granted(req, sent.Add(-age),", new: "d.granted(req, sent.Add(-0*age),",
+			old: "g.Term.TTL = time.Duration(e.Expires-now) * time.Microsecond", new: "",
 		}},
 		pkg: "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
 	},
