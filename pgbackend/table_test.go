@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/dlock-go/dlock/backend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
@@ -49,16 +47,8 @@ func TestLeftSearchPath(t *testing.T) {
 	t.Parallel()
 	s := testenv.Postgres(t)
 	other := opened(t, s.URL) // creates the table
-	pool, err := pgxpool.New(t.Context(), s.URL+"?pool_max_conns=1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
-	d, err := New(pool, &Options{Timeout: 10 * time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	d := lent(t, s.URL+"?pool_max_conns=1")
+	pool := d.pool.(pgxPool)
 	for _, left := range []string{
 		`CREATE TEMP TABLE dlock (LIKE dlock INCLUDING ALL)`,
 		`CREATE SCHEMA elsewhere`,
