@@ -150,17 +150,18 @@ RETURNING version`
 const isUnchanged = `version = $2 AND fence = $9 AND owner = $10 AND expires = $11
 	AND sha256(roster) IS NOT DISTINCT FROM $12`
 
-// updateSQL changes a row that has not changed since it was read.
-const updateSQL = `UPDATE TABLE SET
+// changeSQL changes a row. Each statement that uses it adds the condition.
+const changeSQL = `UPDATE TABLE SET
 	version = version + 1,
-	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
+	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8`
+
+// updateSQL changes a row that has not changed since it was read.
+const updateSQL = changeSQL + `
 WHERE name = $1 AND ` + isUnchanged + `
 RETURNING version`
 
 // updateSkippingSQL is updateSQL, and changes nothing if the row is locked.
-const updateSkippingSQL = `UPDATE TABLE SET
-	version = version + 1,
-	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
+const updateSkippingSQL = changeSQL + `
 WHERE ` + isUnchanged + ` AND name = (
 	SELECT name FROM TABLE WHERE name = $1 AND version = $2 FOR NO KEY UPDATE SKIP LOCKED)
 RETURNING version`
@@ -171,9 +172,7 @@ RETURNING version`
 const updateBoundedSQL = `WITH bound$ AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $13, true)
 )
-UPDATE TABLE SET
-	version = version + 1,
-	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
+` + changeSQL + `
 FROM bound$
 WHERE name = $1 AND ` + isUnchanged + `
 RETURNING version`
@@ -219,9 +218,7 @@ RETURNING version`
 const updateFastSQL = `WITH fast$ AS MATERIALIZED (
 	SELECT set_config('synchronous_commit', 'off', true)
 )
-UPDATE TABLE SET
-	version = version + 1,
-	fence = $3, owner = $4, meta = $5, since = $6, expires = $7, roster = $8
+` + changeSQL + `
 FROM fast$
 WHERE name = $1 AND ` + isUnchanged + `
 RETURNING version`

@@ -145,7 +145,7 @@ func (r *Roster) Acquire(req *backend.Request, fence uint64, now int64) (*Entry,
 
 // Grant makes the waiter of owner a holder at now, without an attempt of its own, if it holds the
 // lock. It reports whether it did so. The grant has this fence. Its term is the rest of the place,
-// so a waiter that has died delays those behind it for no longer than before.
+// so a waiter that has died delays those behind it until the end of its place.
 func (r Roster) Grant(owner string, fence uint64, now int64) bool {
 	e := r.Find(owner)
 	if e == nil || e.Granted || r.Distance(owner) > 0 {
