@@ -272,11 +272,12 @@ func TestGrantThroughWait(t *testing.T) {
 		name   string
 		sent   time.Duration // how long before the grant its term began
 		opts   []dlock.Option
-		before bool // renewed before Lock returns
+		before bool          // renewed before Lock returns
+		after  time.Duration // the renewal follows the grant
 	}{
-		{"renewed in the background", time.Second, nil, false},
-		{"little left", 7 * time.Second, nil, true},
-		{"not renewed otherwise", time.Second, []dlock.Option{dlock.WithoutRenewal()}, true},
+		{"renewed in the background", time.Second, nil, false, 100 * time.Millisecond},
+		{"little left", 7 * time.Second, nil, true, 0},
+		{"not renewed otherwise", time.Second, []dlock.Option{dlock.WithoutRenewal()}, true, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -299,8 +300,9 @@ func TestGrantThroughWait(t *testing.T) {
 					t.Errorf("Lock took %v", took)
 				}
 				time.Sleep(ttl / 5)
-				wantAt(t, "renewed", d.of("renew")[0].at, time.Second, 0)
-				wantAt(t, "the deadline", lease.Deadline().Sub(begun), time.Second+life, 0)
+				renewed := time.Second + test.after
+				wantAt(t, "renewed", d.of("renew")[0].at, renewed, 0)
+				wantAt(t, "the deadline", lease.Deadline().Sub(begun), renewed+life, 0)
 				if n := len(d.of("renew")); n != 1 {
 					t.Errorf("%d renewals", n)
 				}

@@ -95,7 +95,7 @@
 // A waiter refreshes its entry every few seconds. An entry that is not refreshed for 10 s, or for a
 // TTL if that is shorter, expires: so a waiter that has died, or is stopped, delays the others no
 // longer. The lock is granted to a waiter for the remaining time of its entry, and its client
-// renews it at once.
+// renews it after 100 ms at the latest.
 //
 // Readers and permits stand in the same queue. Readers at the front of it are served together.
 // While a slot of a cluster is moving to another master, its locks can be renewed, but neither

@@ -171,7 +171,7 @@ func (a *acquisition) endTenures(reason error) {
 }
 
 // accept makes a grant live and puts its lease into ref. A grant that came through Wait (waited) is
-// renewed at once. It is stored before it is checked, so that the caller, which gives up after an
+// renewed soon. It is stored before it is checked, so that the caller, which gives up after an
 // error, also releases it.
 func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Ref) error {
 	e := a.engine
@@ -187,7 +187,7 @@ func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Re
 	t := a.begin(l, now, 0)
 	a.planRenewal()
 	if waited {
-		a.planned = now
+		a.planned = earlier(a.planned, now.Add(firstRenewal))
 	}
 	t.hold(ref)
 	a.open(now)

@@ -31,6 +31,10 @@ const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 2 * time.Second
 
+	// firstRenewal is when a grant that came through Wait is renewed: often it has the short term
+	// of a queue entry. Most locks are released before that, and cost no renewal.
+	firstRenewal = 100 * time.Millisecond
+
 	// firstRepetition is the pause before the first repetition of an answered release.
 	firstRepetition = 2 * time.Millisecond
 )

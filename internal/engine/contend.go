@@ -91,19 +91,28 @@ func (a *acquisition) inheritSilence(joined time.Time) {
 	}
 }
 
-// await blocks until w has its turn, ctx ends or Close begins. done is the channel of ctx, which
-// the caller has read before w joined the line, because a user's context may block. If a turn and
-// the end come together, select takes either; abandon passes on a turn that was not taken.
+// await blocks until w has its turn and the gap before it is over, ctx ends or Close begins. done
+// is the channel of ctx, which the caller has read before w joined the line, because a user's
+// context may block. If a turn and the end come together, select takes either; abandon passes on a
+// turn that was not taken.
 func (e *Engine) await(ctx context.Context, done <-chan struct{}, w *waiter) (turn, error) {
-	select {
-	case <-w.served:
-		return w.turn, nil
-	case <-done:
-		e.abandon(w)
-		return turn{}, e.endOf(ctx)
-	case <-e.closing.Done():
-		e.abandon(w)
-		return turn{}, backend.ErrClosed
+	served, gap := w.served, (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-served:
+			if w.turn.gap == 0 {
+				return w.turn, nil
+			}
+			served, gap = nil, time.After(w.turn.gap)
+		case <-gap:
+			return w.turn, nil
+		case <-done:
+			e.abandon(w)
+			return turn{}, e.endOf(ctx)
+		case <-e.closing.Done():
+			e.abandon(w)
+			return turn{}, backend.ErrClosed
+		}
 	}
 }
 

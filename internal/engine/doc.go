@@ -37,30 +37,29 @@
 //
 // A lease ends at the first of these events, and stays ended:
 //
-//   - Unlock, or an Export to another process.
+//   - Unlock, or an Export to another process. The reason is then ErrNotHeld.
 //   - Its deadline: the end of the term, less the lock-delay and a margin of 1 % of the TTL and 10
 //     ms; or, if that is earlier, the end of the maximum hold that the user has set for it. The
 //     scheduler wakes at the deadline and ends the lease: the channel of Lost is closed, and its
-//     contexts end. Calls of Err, Lost, Deadline, Context and Unlock compare the clocks themselves,
-//     so they are right even if the scheduler has not run yet. Elapsed time is the larger of the
-//     monotonic and the wall-clock time. While a lease is held, the scheduler compares the two
-//     every 50 ms and so detects a suspend of the machine. It then ends what is over, and renews
-//     the rest at once.
+//     contexts end. The methods of a lease compare the clocks themselves, so they are right even if
+//     the scheduler has not run yet. Elapsed time is the larger of the monotonic and the wall-clock
+//     time. While there is a grant with a deadline, the scheduler compares the two every 50 ms and
+//     so detects a suspend of the machine. It then ends what is over, and renews the rest at once.
 //   - The server's report that the grant is gone: the answer to a renewal, a Downgrade or an
 //     Export, or a call of the function Request.Lost by the driver.
 //   - Close, which ends all leases with ErrClosed.
 //
 // A lease that ends by its deadline or by a report is lost: its reason wraps ErrLost. If the answer
 // to the release is the first report of a loss, Unlock returns it, and it becomes the reason; the
-// contexts have ended before that. A lease that the user forgot without Unlock, as the garbage
-// collector detects, is dropped. If all leases of an acquisition are dropped, it is renewed no
-// more, once its minimum hold is over: they end at their deadline, and it is released at the end of
-// the term.
+// contexts have ended before that, with ErrNotHeld as their cause. A lease that the user forgot
+// without Unlock, as the garbage collector detects, is dropped. If all leases of an acquisition are
+// dropped, it is renewed no more, once its minimum hold is over: they end at their deadline, and it
+// is released at the end of the term.
 //
-// The reason of a loss is one error. Err, the cause of the lease's contexts, the error of Do, the
-// event and the log record all carry it. If the driver's error is ErrLost without a text, the
-// reason says which request detected the loss. At the end of the term it has the text of the last
-// renewal's error, if that failed.
+// The reason of any other loss is one error. Err, the cause of the lease's contexts, the error of
+// Do, the event and the log record all carry it. If the driver's error is ErrLost without a text,
+// the reason says which request detected the loss. At the end of the term it has the text of the
+// last renewal's error, if that failed.
 //
 // # A renewal
 //
@@ -81,10 +80,11 @@
 // # Where a waiter waits
 //
 // In the line, a waiter blocks in await, on its own channel, until serve, a hand-off, a shared
-// grant or an entry that passes to it gives it a turn: the right to go on at the front. At the
-// front it blocks in wait: in the driver's Wait, or in a pause if the driver cannot wake waiters. A
-// Wait lasts for about a third of the TTL, unless the driver says that no message to the waiter
-// can be lost (Busy.Reliable). After an error without an answer, a waiter pauses in pauseAfter.
+// grant or an entry that passes to it gives it a turn: the right to go on, mostly at the front. At
+// the front it blocks in wait: in the driver's Wait, or in a pause if the driver cannot wake
+// waiters. A Wait lasts for about a third of the TTL, unless the driver says that no message to the
+// waiter can be lost (Busy.Reliable). After an error without an answer, a waiter pauses in
+// pauseAfter. If the server has not answered for one TTL, Lock returns ErrUnavailable.
 //
 // # States
 //
@@ -104,7 +104,7 @@
 // The events are:
 //
 //   - grant: the server granted it
-//   - keep: it was unlocked before its minimum hold is over
+//   - keep: it was unlocked, or ended by Close, before its minimum hold is over
 //   - orphan: its deadline is over
 //   - lost: the server reported that it is gone
 //   - export: it was exported to another process
@@ -129,8 +129,8 @@
 //	held     .     over
 //	over     .     .
 //
-// A lease is unlocked by its user's Unlock, or ended by a loss, an Export or Close. An Unlock after
-// that end returns the reason:
+// A lease is unlocked by its user's Unlock, or ended by a loss, an Export or Close. The first
+// Unlock after that end returns the reason, and any further one ErrNotHeld:
 //
 //	          drop     end    unlock
 //	held      dropped  ended  unlocked
@@ -140,9 +140,10 @@
 //
 // # A cancelled Lock
 //
-// Lock is cancelled when its context ends. A waiter in the line leaves the line; no request was
-// sent for it. If it had received its turn in the same instant, it passes the turn, or the grant
-// that came with it, on.
+// Lock is cancelled when its context ends, and by Close. It then returns the error of the context,
+// or ErrClosed, and ErrUncertain with it if the outcome of a request is unknown. A waiter in the
+// line leaves the line; no request was sent for it. If it had received its turn in the same
+// instant, it passes the turn, or the grant that came with it, on.
 //
 // At the front, the request is a call of the driver on the goroutine of Lock. The driver returns
 // when the context ends, even if the server is granting the lock at that moment, and Lock returns
@@ -153,9 +154,10 @@
 // knows.
 //
 // If the server has answered the last request, Lock is cancelled in the driver's Wait or in a
-// pause. The acquisition then passes to the next waiter, with its queue entry, if both wait and
-// have equal TTL, lock-delay, meta, kind and fairness. That waiter goes on under the same owner.
-// Otherwise the acquisition is released in the background.
+// pause. An acquisition with a queue entry then passes to the next waiter, with the entry, if both
+// wait and have equal TTL, lock-delay, meta, kind and fairness. That waiter goes on under the same
+// owner. Otherwise the acquisition is released in the background. If nothing of it is on the
+// server, it is gone, and no request follows.
 //
 // # A hand-off
 //
@@ -165,26 +167,31 @@
 // grant, term, renewals and releases belong to the acquisition and stay, so answers to requests
 // that are under way still find it.
 //
-// Other processes get their turn, because a hand-off needs all of this: the number of hand-offs of
-// the grant is below the limit that the holder has set; less than 100 ms, and than a tenth of the
-// TTL, has passed since the grant; and less than half of the newest term. Otherwise the grant is
-// released, and the first waiter sends a request of its own. Fair locks, and locks with a minimum
-// hold or without renewals, are not handed off.
+// Other processes get their turn, because a hand-off needs all of this:
+//
+//   - The number of hand-offs of the grant is below the limit that the holder has set.
+//   - Less than 100 ms, and less than a tenth of the TTL, has passed since the grant.
+//   - Less than half of the TTL has passed since the start of the newest term.
+//
+// Otherwise the grant is released, and the first waiter sends a request of its own. If the server
+// has no order of waiters, that request follows after a pause of 5 ms at most, so that another
+// process may come first. Fair locks, and locks with a minimum hold or without renewals, are not
+// handed off.
 //
 // # Readers, permits, several names
 //
 // A shared grant or a permit does not exclude the next waiter of the line, so its acquisition
-// leaves the front as soon as it is granted. A reader that comes within the limits of a hand-off
-// begins a tenure on a shared grant without a request, and with the same fence. A permit is handed
-// off to the first waiter behind the front: the front is requesting another permit meanwhile.
-// Outside of the line, at once, goes a request with another limit than the front's, so that the
-// server reports the conflict. So does an attempt that does not wait, for a permit or a shared
-// lock, while the front requests the same and no writer waits. AcquireAll waits for a lock only
-// while it holds no other. As a rule it waits for the lock whose key is the lowest, so
-// that calls do not keep each other from all of their locks; all.go has the exceptions. If the
-// driver is a Combiner, the attempt for the rest is one request, and so is the release of all. Each
-// lock still has its own acquisition. A repetition of its release, and all that follows, is about
-// it alone.
+// leaves the front as soon as it is granted. A reader that comes while the grant is young enough
+// for a hand-off begins a tenure on it without a request, and with the same fence, unless one of
+// the two locks has a maximum hold. A permit is handed off to the first waiter behind the front:
+// the front is requesting another permit meanwhile. Outside of the line, at once, goes a request
+// with another limit than the front's, so that the server reports the conflict. So does an attempt
+// that does not wait, for a permit or a shared lock, while the front requests the same and no
+// writer waits. AcquireAll waits for a lock only while it holds no other. As a rule it waits for
+// the lock whose key is the lowest, so that calls do not keep each other from all of their locks;
+// all.go has the exceptions. If the driver is a Combiner, the attempt for the rest is one request,
+// and so is the release of all. Each lock still has its own acquisition. A repetition of its
+// release, and all that follows, is about it alone.
 //
 // # Downgrade, Export, Adopt
 //
@@ -199,19 +206,21 @@
 // # Goroutines
 //
 // A held lock and a waiter have none: requests for a lock, Wait, Extend, and the release of an
-// Unlock whose context cannot end run on the caller's goroutine. The engine starts those below.
+// Unlock whose context cannot end, or has ended, run on the caller's goroutine. The engine starts
+// those below. Functions of the engine also run on goroutines of a driver, which reports a loss,
+// and of the runtime, which finds a forgotten lease.
 //
 // Close first ends the waiting and the requests of all Locks, and all leases. It then waits until
-// the locks are released, for 5 s after the last minimum hold; Shutdown waits until its context
-// ends. Then Close ends the contexts of all goroutines and joins them. After one second it leaves
-// those that are in code of a driver or of a user that does not return.
+// all calls have returned and the locks are released, for 5 s after the last minimum hold; Shutdown
+// waits until its context ends. Then Close ends the contexts of all goroutines and joins them.
+// After one second it leaves those that are in code of a driver or of a user that does not return.
+// Close of the driver follows, for which it waits for 5 s at most.
 //
 //   - The scheduler: one, from New to Close. It keeps acquisitions in a heap by their next
 //     deadline, renewal or release, and never calls the driver itself.
-//   - Renewals: two per batch of equal TTL, because the first does not wait for longer than the
-//     limit for the second, which calls the driver; or up to 16 for each batch that is sent one by
-//     one, not counting those that have lasted for more than 100 ms. Each request is limited by
-//     TTL/3 and by 5 s.
+//   - Renewals: two per batch of equal TTL. The second calls the driver, and the first waits for it
+//     no longer than the limit of the request, TTL/3 and 5 s at most. A batch that is sent one by
+//     one has up to 16 instead, and up to 1,024 that have lasted for more than 100 ms.
 //   - Releases in the background: 64, not counting those that have lasted for more than 100 ms, so
 //     that a silent server does not delay the releases on another server of the same client. A
 //     release lasts for 5 s at most, so a silent server has up to 3,200. During Close the number is
@@ -229,8 +238,9 @@
 //     Close.
 //   - Notes: one while there are notes for an Observer or a logger. Close waits 100 ms for it. It
 //     ends when the Observer and the logger have received them, and so it can outlive Close.
-//   - Callbacks of timers: one gives the place of a release or a renewal that has lasted for 100 ms
-//     to the next one, and one ends a caller's request at Close. They call no driver.
+//   - Callbacks: one of a timer gives the place of a release or a renewal that has lasted for 100
+//     ms to the next one, and one of a context ends a caller's request at Close. They call no
+//     driver.
 //
 // # Locking
 //

@@ -251,3 +251,57 @@ func TestCloseAfterTheDeadline(t *testing.T) {
 		})
 	}
 }
+
+// entryServer is a server that makes a waiter the holder for the rest of its short queue entry. It
+// records the times of the renewals.
+type entryServer struct {
+	willing
+
+	entered time.Time
+	renewed []time.Time
+}
+
+func (*entryServer) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Modes: backend.Exclusive, Notify: true}
+}
+
+func (d *entryServer) Acquire(context.Context, *backend.Request) (*backend.Grant, error) {
+	d.entered = time.Now()
+	return nil, &backend.Busy{Queued: true}
+}
+
+// Wait implements backend.Waiter.
+func (d *entryServer) Wait(
+	_ context.Context, req *backend.Request, _ *backend.Busy,
+) (*backend.Grant, error) {
+	time.Sleep(time.Second)
+	term := backend.Term{Sent: d.entered, TTL: 10 * time.Second}
+	return &backend.Grant{Request: *req, Term: term}, nil
+}
+
+func (d *entryServer) Renew(_ context.Context, g *backend.Grant) (backend.Term, error) {
+	d.renewed = append(d.renewed, time.Now())
+	return backend.Term{Sent: time.Now(), TTL: g.TTL}, nil
+}
+
+// TestGrantThroughWaitIsRenewedSoon checks that a grant which came through Wait, with a short term,
+// gets a full term soon, but costs no renewal if it is released before.
+func TestGrantThroughWaitIsRenewedSoon(t *testing.T) {
+	for kept, want := range map[time.Duration]int{
+		firstRenewal - time.Millisecond: 0,
+		2 * firstRenewal:                1,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &entryServer{}
+			e, l := newLock(t, d)
+			lease := acquire(t, e, l)
+			time.Sleep(kept)
+			synctest.Wait()
+			if n := len(d.renewed); n != want {
+				t.Errorf("%d renewals in %v, want %d", n, kept, want)
+			}
+			_ = lease.Unlock(t.Context())
+			_ = e.Close()
+		})
+	}
+}

@@ -247,7 +247,7 @@ func (e *Engine) noteRenewed(t *tenure, err error) {
 	}
 }
 
-// isAnnounced reports whether the beginning of a lease on t was noted. A grant through Wait is
+// isAnnounced reports whether the beginning of a lease on t was noted. A grant with a short term is
 // renewed at once, and may be before its Lock returns. e.mu must be held.
 func (t *tenure) isAnnounced() bool {
 	for l := t.leases; l != nil; l = l.next {

@@ -58,7 +58,7 @@ func TestDroppedNotesAreReported(t *testing.T) {
 }
 
 // TestRenewalBeforeTheBeginningIsNotNoted checks that no renewal of a lease is noted before its
-// beginning: a grant through Wait is renewed at once.
+// beginning: a grant with a short term is renewed at once.
 func TestRenewalBeforeTheBeginningIsNotNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var kinds []Kind

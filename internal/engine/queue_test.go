@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,4 +161,109 @@ func TestWakeUpOfAReleasedLockStaysArmed(t *testing.T) {
 	if e.set(a, now.Add(3*time.Minute)); len(e.wakeUp) != 1 {
 		t.Error("the first event of an empty schedule does not wake the scheduler")
 	}
+}
+
+// requestTimes is a driver that records the times of its requests.
+type requestTimes struct {
+	willing
+
+	fair     backend.FairMode
+	wakes    bool
+	acquired []time.Time
+	released []time.Time
+}
+
+func (d *requestTimes) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Modes: backend.Exclusive, Fair: d.fair, Notify: d.wakes}
+}
+
+// Wait implements backend.Waiter.
+func (*requestTimes) Wait(
+	context.Context, *backend.Request, *backend.Busy,
+) (*backend.Grant, error) {
+	return nil, nil
+}
+
+func (d *requestTimes) Acquire(
+	ctx context.Context, req *backend.Request,
+) (*backend.Grant, error) {
+	d.acquired = append(d.acquired, time.Now())
+	return d.willing.Acquire(ctx, req)
+}
+
+func (d *requestTimes) Release(ctx context.Context, grant *backend.Grant) error {
+	d.released = append(d.released, time.Now())
+	return d.willing.Release(ctx, grant)
+}
+
+// TestGapAfterARelease checks that a process which has kept a lock leaves it free for a moment
+// before its next request, if the server has no order of waiters.
+func TestGapAfterARelease(t *testing.T) {
+	for _, row := range []struct {
+		fair      backend.FairMode
+		wakes     bool
+		kept, gap time.Duration
+	}{
+		{backend.FairNo, true, time.Hour, maxHandoff / gapPart},
+		{backend.FairNo, true, maxHandoff, maxHandoff / gapPart},
+		{backend.FairNo, true, gapPart * minGap, minGap},
+		{backend.FairNo, true, gapPart*minGap - gapPart, 0},
+		{backend.FairNo, false, maxHandoff, maxHandoff / pollGapPart},
+		{backend.FairOptional, true, time.Hour, 0},
+		{backend.FairAlways, false, time.Hour, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &requestTimes{fair: row.fair, wakes: row.wakes}
+			e := New(Config{Driver: d})
+			settings := &Settings{TTL: 3 * time.Hour}
+			first := acquire(t, e, &Lock{Name: "x", Key: "x", Settings: settings})
+			var next *Lease
+			var waiter sync.WaitGroup
+			waiter.Go(func() {
+				next = acquire(t, e, &Lock{Name: "x", Key: "x", Settings: settings})
+			})
+			time.Sleep(row.kept)
+			if err := first.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			waiter.Wait()
+			if gap := d.acquired[1].Sub(d.released[0]); gap != row.gap {
+				t.Errorf("fairness %d, kept for %v: the next request came after %v, want %v",
+					row.fair, row.kept, gap, row.gap)
+			}
+			_ = next.Unlock(t.Context())
+			_ = e.Close()
+		})
+	}
+}
+
+// TestEndInTheGap checks that a waiter which is cancelled in the gap before its turn sends no
+// request, and that the next waiter is served.
+func TestEndInTheGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &requestTimes{}
+		e := New(Config{Driver: d})
+		l := &Lock{Name: "x", Key: "x", Settings: &Settings{TTL: 3 * time.Hour}}
+		first := acquire(t, e, l)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiters sync.WaitGroup
+		waiters.Go(func() {
+			if err := e.Acquire(ctx, l, true, new(Ref)); !errors.Is(err, context.Canceled) {
+				t.Errorf("Acquire returned %v", err)
+			}
+		})
+		synctest.Wait()
+		waiters.Go(func() { _ = acquire(t, e, l).Unlock(t.Context()) })
+		time.Sleep(time.Hour)
+		if err := first.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		cancel()
+		waiters.Wait()
+		if n := len(d.acquired); n != 2 {
+			t.Errorf("the server received %d requests, want 2", n)
+		}
+		_ = e.Close()
+	})
 }

@@ -246,7 +246,7 @@ func (a *acquisition) requestRelease(ctx context.Context) (answered bool, err er
 func (a *acquisition) onSent() {
 	a.engine.mu.Lock()
 	defer a.engine.unlock()
-	a.leave(turn{kind: requestTurn})
+	a.leave(a.turnAfterRelease())
 }
 
 // released handles the answer to a release, and gives the next waiter of the line its turn.
@@ -275,7 +275,7 @@ func (a *acquisition) released(err error) (answered bool, _ error) {
 		a.on(finishEvent)
 	}
 	a.noteReleased(err)
-	a.leave(turn{kind: requestTurn})
+	a.leave(a.turnAfterRelease())
 	return true, err
 }
 

@@ -358,9 +358,9 @@ var coreMutants = []mutant{
 		guard: "the end is noted before the next turn", file: "internal/engine/release.go",
 		without: "an Observer receives the start of a lease before the end of the previous lease",
 		edits: []edit{{
-			old: "\ta.noteReleased(err)\n\ta.leave(turn{kind: requestTurn})\n" +
+			old: "\ta.noteReleased(err)\n\ta.leave(a.turnAfterRelease())\n" +
 				"\treturn true, err\n",
-			new: "\ta.leave(turn{kind: requestTurn})\n\treturn true, err\n",
+			new: "\ta.leave(a.turnAfterRelease())\n\treturn true, err\n",
 		}},
 		pkg: "internal/engine", test: "TestEndIsNotedBeforeTheNextTurn",
 	},
@@ -1017,8 +1017,8 @@ var coreMutants = []mutant{
 		guard: "Close cancels no context of a waiter", file: "internal/engine/contend.go",
 		without: "a Lock in the context of a lease returns Canceled when the client is closed",
 		edits: []edit{{
-			old: "e.abandon(w)\n\t\treturn turn{}, e.endOf(ctx)",
-			new: "e.abandon(w)\n\t\treturn turn{}, ContextError(ctx)",
+			old: "e.abandon(w)\n\t\t\treturn turn{}, e.endOf(ctx)",
+			new: "e.abandon(w)\n\t\t\treturn turn{}, ContextError(ctx)",
 		}},
 		pkg: ".", test: "TestCloseEndsAWaiterWithAContextOfALease",
 	},
@@ -2093,6 +2093,36 @@ var coreMutants = []mutant{
 		pkg: "membackend", test: "TestConformance/HandoffStarvesNoClient",
 	},
 	{
+		guard:   "core: a grant of a queue entry is renewed soon",
+		file:    "internal/engine/acquisition.go",
+		without: "a lease counts on the short term of a queue entry for seconds",
+		edits:   []edit{{old: "if waited {\n\t\ta.planned", new: "if false {\n\t\ta.planned"}},
+		pkg:     "internal/engine", test: "TestGrantThroughWaitIsRenewedSoon",
+	},
+	{
+		guard:   "core: a grant of a queue entry is not renewed at once",
+		file:    "internal/engine/acquisition.go",
+		without: "each hand-off between processes costs a renewal",
+		edits:   []edit{{old: "earlier(a.planned, now.Add(firstRenewal))", new: "now"}},
+		pkg:     "internal/engine", test: "TestGrantThroughWaitIsRenewedSoon",
+	},
+	{
+		guard:   "core: a lock stays free for a moment where the server has no order of waiters",
+		file:    "internal/engine/queue.go",
+		without: "a busy client keeps the lock from all other clients for minutes",
+		edits:   []edit{{old: "maxHandoff) / part; gap >=", new: "maxHandoff) / part; 0*gap >"}},
+		pkg:     "internal/engine", test: "TestGapAfterARelease",
+	},
+	{
+		guard: "core: no request follows a cancelled gap", file: "internal/engine/contend.go",
+		without: "a waiter that is cancelled requests the lock",
+		edits: []edit{{
+			old: "served, gap = nil, time.After(w.turn.gap)",
+			new: "time.Sleep(w.turn.gap)\n\t\t\treturn w.turn, nil",
+		}},
+		pkg: "internal/engine", test: "TestEndInTheGap",
+	},
+	{
 		guard: "core: a grant of another TTL is not handed off", file: "internal/engine/queue.go",
 		without: "a lease counts on a TTL that the server does not know",
 		edits: []edit{
@@ -2365,9 +2395,10 @@ var coreMutants = []mutant{
 		without: "each waiter costs a second goroutine",
 		edits: []edit{
 			{
-				old: "\tselect {\n\tcase <-w.served:\n\t\treturn w.turn, nil\n\tcase <-done:\n",
-				new: "\tended := make(chan struct{})\n\tgo func() { <-done; close(ended) }()\n" +
-					"\tselect {\n\tcase <-w.served:\n\t\treturn w.turn, nil\n\tcase <-ended:\n",
+				old: "served, gap := w.served, (<-chan time.Time)(nil)\n\tfor {",
+				new: "served, gap := w.served, (<-chan time.Time)(nil)\n" +
+					"\tended, user := make(chan struct{}), done\n" +
+					"\tgo func() { <-user; close(ended) }()\n\tdone = ended\n\tfor {",
 			},
 		},
 		pkg: "membackend", test: "TestConformance/WaitersAreNotGoroutines",
