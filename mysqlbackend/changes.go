@@ -40,7 +40,7 @@ type change struct {
 	// Simple changes also have one of these; see swap.go.
 	req    *backend.Request // the change requests the lock
 	leaves string           // the change removes the entry of that owner
-	isMade bool             // before the rest of its edition
+	isMade bool             // by a statement of its own, before the rest of its edition
 	// isQueued means that roster-wait.sql has made an entry.
 	isQueued bool
 	// hasEntry means that the refused request has an entry in the roster.

@@ -74,6 +74,8 @@ var (
 	rosterDropSQL string
 	//go:embed statements/roster-renew.sql
 	rosterRenewSQL string
+	//go:embed statements/roster-grant.sql
+	rosterGrantSQL string
 	//go:embed statements/roster-look.sql
 	rosterLookSQL string
 	//go:embed statements/session-lock.sql
@@ -105,7 +107,8 @@ type statements struct {
 	held, locked                               string
 	rosterRead, rosterReadFree, rosterRow      string
 	rosterWrite, rosterClear, rosterLook       string
-	turnSleep, rosterRenew, rosterWait         string
+	turnSleep, rosterRenew, rosterKeep         string
+	rosterWait, rosterGrant                    string
 	listPlain                                  string
 	dropAny                                    string                 // also among waiters
 	takes, drops                               [maxLeaving + 1]string // by the holders that leave
@@ -129,9 +132,12 @@ func newStatements(table string) *statements {
 		rosterReadFree: text(rosterReadSQL) + " SKIP LOCKED",
 		rosterRow:      text(rosterRowSQL), rosterWrite: text(rosterWriteSQL),
 		rosterClear: text(rosterClearSQL), rosterLook: text(rosterLookSQL),
-		turnSleep: text(turnSleepSQL), rosterRenew: withEntry(text(rosterRenewSQL)),
-		rosterWait: withLeaving(text(rosterWaitSQL), 0),
-		cursor:     text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
+		turnSleep:   text(turnSleepSQL),
+		rosterRenew: withEntry(text(rosterRenewSQL), isHolder),
+		rosterKeep:  withEntry(text(rosterRenewSQL), isWaiter),
+		rosterGrant: withEntry(text(rosterGrantSQL), isWaiter),
+		rosterWait:  withLeaving(text(rosterWaitSQL), 0),
+		cursor:      text(cursorSQL), claim: text(claimSQL), sweep: text(sweepSQL),
 		sleep: text(sleepSQL), held: text(heldSQL), locked: text(lockedSQL),
 		floorLock: text(floorLockSQL), floorUnlock: text(floorUnlockSQL),
 	}

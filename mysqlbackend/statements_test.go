@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/backend/roster"
 )
 
@@ -68,6 +70,7 @@ func TestStatements(t *testing.T) {
 				"sweep": testSweep, "list": testList, "look": testLook, "shape": testShape,
 				"roster": testRoster, "roster reads": testRosterReads,
 				"roster waiters": testRosterWait,
+				"roster grants":  testRosterGrant,
 			} {
 				t.Run(part, func(t *testing.T) {
 					s.TB = t
@@ -573,6 +576,104 @@ func testRosterWait(s *stage) {
 		if got := s.get(); !slices.Equal(got, want) {
 			s.Errorf("%s: the rows are %+v, want %+v", tt.name, got, want)
 		}
+	}
+}
+
+// testRosterGrant checks which waiters of a roster become holders by roster-grant.sql, and which of
+// them keep their places by roster-renew.sql.
+func testRosterGrant(s *stage) {
+	const unix, place, ttl = 1800000000005007, 10 * second, minute
+	of := func(word kind.Kind, owner string, granted bool, rest int64) roster.Entry {
+		return roster.Entry{
+			Word: word, Owner: owner, Granted: granted, Since: 1, Expires: unix + rest,
+		}
+	}
+	other := of(kind.Writer, "a", true, second)
+	writer, reader, permit := of(kind.Writer, "b", false, second),
+		of(kind.Reader, "b", false, second), of("p2", "b", false, second)
+	for _, tt := range []struct {
+		name             string
+		roster           roster.Roster
+		mode             backend.Mode
+		isGranted, waits bool
+	}{
+		{"a writer in front", roster.Roster{writer}, backend.Exclusive, true, true},
+		{"a writer before others", roster.Roster{writer, other}, backend.Exclusive, true, true},
+		{"a writer behind another", roster.Roster{other, writer}, backend.Exclusive, false, true},
+		{
+			"a writer behind a reader",
+			roster.Roster{of(kind.Reader, "a", true, second), writer},
+			backend.Exclusive, false, true,
+		},
+		{
+			"a reader behind a reader",
+			roster.Roster{of(kind.Reader, "a", true, second), reader},
+			backend.Shared, true, true,
+		},
+		{"a reader behind a writer", roster.Roster{other, reader}, backend.Shared, false, true},
+		{
+			"a permit behind another",
+			roster.Roster{of("p2", "a", true, second), permit},
+			backend.Permit, true, true,
+		},
+		{
+			"a permit behind two others",
+			roster.Roster{of("p2", "a", true, second), of("p2", "c", true, second), permit},
+			backend.Permit, false, true,
+		},
+		{
+			"a holder",
+			roster.Roster{of(kind.Writer, "b", true, second)},
+			backend.Exclusive, false, false,
+		},
+		{
+			"a place that is over",
+			roster.Roster{of(kind.Writer, "b", false, 0), other},
+			backend.Exclusive, false, false,
+		},
+		{"no entry", roster.Roster{other}, backend.Exclusive, false, false},
+		{
+			"another owner",
+			roster.Roster{of(kind.Writer, "bb", false, second)},
+			backend.Exclusive, false, false,
+		},
+	} {
+		store := func() {
+			s.set([]entry{{"n", "*", 2, -second, second, ""}})
+			do(s, s.conn, "UPDATE stage SET roster = ?", tt.roster.Text())
+		}
+		check := func(text string, want roster.Roster) {
+			got := ask(s, s.conn, "SELECT roster FROM stage")
+			r, err := roster.Parse([]byte(got))
+			if err != nil || !slices.Equal(r, want) {
+				s.Errorf("%s, %s: the roster is %s, want %s", tt.name, text, got, want.Text())
+			}
+		}
+		after := func(change func(*roster.Entry), isMade bool) roster.Roster {
+			r := slices.Clone(tt.roster)
+			if isMade {
+				change(r.Find("b"))
+			}
+			return r
+		}
+		store()
+		req := &backend.Request{
+			Key: "n", Owner: "b", TTL: time.Duration(ttl) * time.Microsecond,
+			Mode: tt.mode, Limit: 2,
+		}
+		out, err := exec(s.Context(), s.conn, s.text.rosterGrant, grantArgs(req)...)
+		if err != nil || out.changed == 1 != tt.isGranted || tt.isGranted && out.id != newToken {
+			s.Errorf("%s: %+v, %v", tt.name, out, err)
+		}
+		check("granted", after(func(e *roster.Entry) {
+			e.Granted, e.Fence, e.Since, e.Expires = true, newToken, unix, unix+ttl
+		}, tt.isGranted))
+		store()
+		out, err = exec(s.Context(), s.conn, s.text.rosterKeep, renewArgs("n", "b", 0, place)...)
+		if err != nil || out.changed == 1 != tt.waits {
+			s.Errorf("%s, prolonged: %+v, %v", tt.name, out, err)
+		}
+		check("prolonged", after(func(e *roster.Entry) { e.Expires = unix + place }, tt.waits))
 	}
 }
 

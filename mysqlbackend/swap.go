@@ -97,34 +97,85 @@ func takeArgs(key string, s *swap) (args []any) {
 
 // insist makes progress with e after another client was faster: one of cs changes the row in one
 // statement, which no other client can overtake. Without it, a client on a slow network could never
-// write a roster that other clients keep changing by simple changes. was is the roster that the
-// overtaken write expected.
+// write a roster that other clients keep changing. was is the roster that the overtaken write
+// expected.
 func (d *driver) insist(ctx context.Context, e *edition, was roster.Roster, cs []*change) error {
 	for _, c := range cs {
 		switch {
 		case was.Find(c.leaves) != nil && isPlainWord(c.leaves):
 			return d.dropNow(ctx, e, c)
-		case c.mayQueue() && was.Find(c.req.Owner) == nil:
-			out, err := exec(ctx, e.q, d.text.rosterWait, d.waitArgs(c.req)...)
-			if out.changed > 0 {
-				c.isQueued, c.token = true, out.id
-			}
-			return err
+		case !c.mayQueue():
+		case was.Find(c.req.Owner) == nil:
+			return d.waitNow(ctx, e, c)
+		case was.Find(c.req.Owner).Granted:
+		case was.Distance(c.req.Owner) == 0:
+			return d.grantNow(ctx, e, c)
+		default:
+			return d.keepNow(ctx, e, c.req)
 		}
 	}
 	return nil
 }
 
-// dropNow makes c, which removes one entry, whatever the other entries are. Then c is no longer a
-// part of e.
+// waitNow makes an entry for the request of c behind all others. The next round of e answers it.
+func (d *driver) waitNow(ctx context.Context, e *edition, c *change) error {
+	out, err := exec(ctx, e.q, d.text.rosterWait, d.waitArgs(c.req)...)
+	if out.changed > 0 {
+		c.isQueued, c.token = true, out.id
+	}
+	return err
+}
+
+// keepNow prolongs the place of a waiter. The next round of e answers its request.
+func (d *driver) keepNow(ctx context.Context, e *edition, req *backend.Request) error {
+	_, err := exec(ctx, e.q, d.text.rosterKeep,
+		renewArgs(req.Key, req.Owner, 0, roster.Micros(roster.Place(req.TTL)))...)
+	return err
+}
+
+// grantNow makes c, whose request has reached the front of the roster, unless another entry
+// excludes it.
+func (d *driver) grantNow(ctx context.Context, e *edition, c *change) error {
+	sent := time.Now()
+	out, err := exec(ctx, e.q, d.text.rosterGrant, grantArgs(c.req)...)
+	if err != nil || out.changed == 0 {
+		return err
+	}
+	c.grant = grantOf(c.req, &roster.Entry{Fence: uint64(out.id)}, sent)
+	e.remove(c)
+	return nil
+}
+
+// grantArgs returns the parameters of roster-grant.sql.
+func grantArgs(req *backend.Request) []any {
+	front := 0 // entries in front that do not exclude it
+	switch req.Mode {
+	case backend.Permit:
+		front = req.Limit - 1
+	case backend.Shared:
+		front = maxEntries
+	}
+	ttl, owner := ceilMicros(req.TTL), req.Owner
+	return []any{
+		ttl, owner, owner, owner, owner, owner, ttl, []byte(req.Key),
+		owner, front, owner, owner, owner,
+	}
+}
+
+// remove takes c, which is made, out of e.
+func (e *edition) remove(c *change) {
+	c.isMade, c.answer = true, nil
+	e.changes = slices.DeleteFunc(slices.Clone(e.changes), func(o *change) bool { return o == c })
+}
+
+// dropNow makes c, which removes one entry, whatever the other entries are.
 func (d *driver) dropNow(ctx context.Context, e *edition, c *change) error {
 	args := d.dropArgs(e.key, &swap{leaving: []string{c.leaves}})
 	out, err := exec(ctx, e.q, d.text.dropAny, args...)
 	if err != nil || out.changed == 0 {
 		return err
 	}
-	c.isMade, c.answer = true, nil
-	e.changes = slices.DeleteFunc(slices.Clone(e.changes), func(o *change) bool { return o == c })
+	e.remove(c)
 	d.wakeLater(out)
 	d.background.Go(func() { d.passOnNow(e.key) })
 	return nil
@@ -185,15 +236,29 @@ const (
 	ownerIsPresent = " AND " + ownerPath + " IS NOT NULL"
 )
 
-// withEntry completes roster-renew.sql.
-func withEntry(text string) string {
+const (
+	// isHolder and isWaiter are conditions for the member "granted" of an entry.
+	isHolder = "= TRUE"
+	isWaiter = "IS NULL"
+)
+
+// withEntry completes roster-renew.sql or roster-grant.sql.
+func withEntry(text, isWanted string) string {
 	field := func(name string) string {
 		return "JSON_UNQUOTE(REPLACE(" + ownerPath + ", '.owner', '." + name + "'))"
 	}
+	index := "CAST(REPLACE(REPLACE(JSON_UNQUOTE(" + ownerPath +
+		"), '$[', ''), '].owner', '') AS UNSIGNED)"
 	return strings.NewReplacer(
 		"{doc}", rosterDoc, "{expires}", field("expires"), "{granted}", field("granted"),
-		"{fence}", field("fence"),
+		"{fence}", field("fence"), "{since}", field("since"), "{index}", index,
+		"{isWanted}", isWanted,
 	).Replace(text)
+}
+
+// renewArgs returns the parameters of roster-renew.sql.
+func renewArgs(key, owner string, fence, micros int64) []any {
+	return []any{micros, owner, owner, micros, []byte(key), owner, fence, owner, fence, owner}
 }
 
 // renewEntry renews g, which stands in a roster, on q. It returns false if that is not possible in
@@ -204,9 +269,8 @@ func (d *driver) renewEntry(
 	if !isPlainWord(g.Owner) {
 		return a, false
 	}
-	ttl, fence, sent := ceilMicros(g.TTL), int64(g.Fence), time.Now()
-	out, err := exec(ctx, q, d.text.rosterRenew,
-		ttl, g.Owner, g.Owner, ttl, []byte(g.Key), g.Owner, fence, g.Owner, fence, g.Owner)
+	ttl, sent := ceilMicros(g.TTL), time.Now()
+	out, err := exec(ctx, q, d.text.rosterRenew, renewArgs(g.Key, g.Owner, int64(g.Fence), ttl)...)
 	if isUnreadable(err) {
 		return a, false
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dlock-go/dlock/backend"
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/announce"
 	"github.com/dlock-go/dlock/internal/lag"
@@ -202,6 +203,56 @@ func TestSlowWaiterIsNotOvertaken(t *testing.T) {
 	}
 }
 
+// entryOf returns the entry of the owner of req, which must exist.
+func entryOf(t *testing.T, d *driver, req *backend.Request) *roster.Entry {
+	t.Helper()
+	r, err := roster.Parse([]byte(ask(t, d.pools.main.DB,
+		"SELECT roster FROM dlock WHERE name = ?", []byte(req.Key))))
+	if err != nil || r.Find(req.Owner) == nil {
+		t.Fatalf("the roster is %v, %v", r, err)
+	}
+	return r.Find(req.Owner)
+}
+
+// TestSlowWaiterIsServed lets a waiter with a slow network stand in the queue, while three other
+// drivers enter and leave it all the time. It keeps its place for longer than an entry lasts, and
+// then gets the lock.
+func TestSlowWaiterIsServed(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			near, slow := openURL(t, s.URL), openSlow(t, s)
+			key := t.Name()
+			fair := func(ttl time.Duration) *backend.Request {
+				req := raw.Request(t, ttl)
+				req.Key, req.Fair = key, true
+				return req
+			}
+			holder := acquire(t, near, fair(time.Minute))
+			req := fair(6 * time.Second)
+			_ = raw.Busy(t, slow, req)
+			for range 3 {
+				churn(t, openURL(t, s.URL), func() *backend.Request { return fair(time.Minute) })
+			}
+			since := entryOf(t, near, req).Since
+			for began := time.Now(); time.Since(began) < 2*req.TTL; {
+				_ = raw.Busy(t, slow, req)
+			}
+			if again := entryOf(t, near, req).Since; again != since {
+				t.Errorf("the waiter lost its place, and came again %d µs later", again-since)
+			}
+			raw.Release(t, near, holder)
+			g, err := slow.Acquire(t.Context(), req)
+			if err != nil {
+				t.Fatalf("Acquire of the first waiter: %v", err)
+			}
+			raw.Release(t, slow, g)
+		})
+	}
+}
+
 // brokenQuerier answers each statement with an error of the server.
 type brokenQuerier struct {
 	number uint16
@@ -320,9 +371,8 @@ func errorOf(_ outcome, err error) error { return err }
 // renewalError returns the error of roster-renew.sql.
 func renewalError(t *testing.T, d *driver, g *backend.Grant) error {
 	t.Helper()
-	micros, fence := ceilMicros(g.TTL), int64(g.Fence)
 	return errorOf(exec(t.Context(), d.pools.main, d.text.rosterRenew,
-		micros, g.Owner, g.Owner, micros, []byte(g.Key), g.Owner, fence, g.Owner, fence, g.Owner))
+		renewArgs(g.Key, g.Owner, int64(g.Fence), ceilMicros(g.TTL))...))
 }
 
 // TestUnreadableRosters checks that the errors of the servers' functions for JSON are known.
@@ -405,6 +455,41 @@ func TestOvertakenReleaseIsMadeAtOnce(t *testing.T) {
 			t.Errorf("insist: %v; made: %t; left: %v", err, c.isMade, e.changes)
 		}
 		raw.Release(t, d, acquire(t, d, writer))
+	})
+}
+
+// TestOvertakenRequestIsGrantedAtOnce checks what follows after another client was faster than the
+// request of a waiter: a statement grants the lock to it, or prolongs its place.
+func TestOvertakenRequestIsGrantedAtOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, s *testenv.Server, open openFunc) {
+		t.Helper()
+		d := open(t, s)
+		g := acquire(t, d, reader(raw.Request(t, time.Minute).Key))
+		writer := raw.Request(t, time.Minute)
+		_ = raw.Busy(t, d, writer)
+		was := roster.Roster{
+			{Owner: g.Owner, Word: kind.Reader}, {Owner: writer.Owner, Word: kind.Writer},
+		}
+		insist := func(was roster.Roster) (*change, *edition) {
+			c := &change{req: writer}
+			e := &edition{key: g.Key, q: d.pools.main.of(g.Key), changes: []*change{c}}
+			if err := d.insist(t.Context(), e, was, e.changes); err != nil {
+				t.Errorf("insist: %v", err)
+			}
+			return c, e
+		}
+		if c, e := insist(was); c.isMade || len(e.changes) != 1 {
+			t.Error("a waiter behind a reader was granted")
+		}
+		raw.Release(t, d, g)
+		c, e := insist(was[1:])
+		if !c.isMade || c.grant == nil || len(e.changes) > 0 {
+			t.Fatalf("made: %t; grant: %v; left: %v", c.isMade, c.grant, e.changes)
+		}
+		if again := acquire(t, d, writer); again.Fence != c.grant.Fence {
+			t.Errorf("the grant has the fence %d, want %d", c.grant.Fence, again.Fence)
+		}
+		raw.Release(t, d, c.grant)
 	})
 }
 
