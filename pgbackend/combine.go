@@ -92,7 +92,7 @@ func (d *driver) prepare(
 		keys[i] = req.Key
 	}
 	for {
-		rows, err := d.readAll(ctx, d.main, keys)
+		rows, err := d.readAll(ctx, keys)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -116,6 +116,22 @@ func (d *driver) prepare(
 			return nil, 0, err
 		}
 	}
+}
+
+// readAll is readShort, but reads long rosters one by one.
+func (d *driver) readAll(ctx context.Context, keys []string) (map[string]*row, error) {
+	rows, err := d.readShort(ctx, d.main, keys)
+	for key, r := range rows {
+		if err != nil || !r.isCut() {
+			continue
+		}
+		if r, err = d.read(ctx, d.main, key); err == nil && r.found {
+			rows[key] = r
+		} else {
+			delete(rows, key)
+		}
+	}
+	return rows, err
 }
 
 // pause waits before another attempt to store rows that many clients change.

@@ -105,7 +105,7 @@ type trackedConn struct {
 	read   atomic.Int64 // since the last request
 }
 
-// isFlooded reports whether the server has sent too much. No request changes that any more.
+// isFlooded reports whether the server has sent too much. No request changes that.
 func (c *trackedConn) isFlooded() bool {
 	limit := c.limit.Load()
 	return limit > 0 && c.read.Load() > limit
@@ -135,6 +135,14 @@ func (c *trackedConn) Write(b []byte) (int, error) {
 func trust(conn net.Conn) {
 	if c, ok := under[*trackedConn](conn); ok && c.limit.Load() > 0 {
 		c.limit.Store(maxAnswer)
+	}
+}
+
+// consumed begins to count again after a notification, which nothing keeps. A connection that only
+// listens sends no requests.
+func consumed(conn net.Conn) {
+	if c, ok := under[*trackedConn](conn); ok {
+		c.read.Store(0)
 	}
 }
 

@@ -304,7 +304,7 @@ func (d *driver) run(ctx context.Context, sql string, args ...any) error {
 // read reads a row.
 func (d *driver) read(ctx context.Context, l *lane, key string) (*row, error) {
 	return call(ctx, d, l, func(ctx context.Context, conn *pgx.Conn) (*row, error) {
-		r := new(row)
+		r := &row{sent: time.Now()}
 		err := r.scan(conn.QueryRow(ctx, d.sql.read, name(key)))
 		return r, err
 	})

@@ -218,6 +218,10 @@ func TestAnswerIsLimited(t *testing.T) {
 			t.Errorf("reading %d bytes: %v", limit, err)
 		}
 	}
+	consumed(tls.Client(conn, nil)) // a notification
+	if _, err := io.CopyN(io.Discard, conn, maxAnswer); err != nil {
+		t.Errorf("reading after a notification: %v", err)
+	}
 	_, err = io.CopyN(io.Discard, conn, maxUnchecked)
 	raw.WantIs(t, "reading more", err, errFlood)
 	_, err = conn.Write(request)

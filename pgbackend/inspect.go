@@ -49,12 +49,19 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 				yield(nil, err)
 				return
 			}
-			for _, info := range p.infos {
-				if !yield(info, nil) {
+			for _, l := range p.locks {
+				info, err := l.describe(ctx, d)
+				switch {
+				case errors.Is(err, backend.ErrConflict):
+					unreadable = cmp.Or(unreadable, fmt.Errorf("lock %q: %w", l.key, err))
+				case err != nil:
+					yield(nil, err)
+					return
+				case len(info.Holders) == 0 && info.Waiters == 0:
+				case !yield(info, nil):
 					return
 				}
 			}
-			unreadable = cmp.Or(unreadable, p.unreadable)
 			from = p.next
 		}
 		if unreadable != nil {
@@ -63,22 +70,35 @@ func (d *driver) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 	}
 }
 
-// listed is a page of List.
+// page is a page of List.
+type page struct {
+	locks []listed
+	next  []byte // where the next page begins, or nil
+}
+
+// listed is the row of a lock in a page.
 type listed struct {
-	infos      []*backend.Info
-	unreadable error  // of the first row that cannot be read
-	next       []byte // where the next page begins, or nil
+	key string
+	row *row
+}
+
+// describe describes the lock. It reads a roster that was too long for the page.
+func (l *listed) describe(ctx context.Context, d *driver) (*backend.Info, error) {
+	if l.row.isCut() {
+		return d.Inspect(ctx, l.key)
+	}
+	return l.row.info(l.key)
 }
 
 // list returns the locks between two names, of the first limit rows from the first name on.
-func (d *driver) list(ctx context.Context, from, to []byte, limit int) (*listed, error) {
-	return call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (*listed, error) {
+func (d *driver) list(ctx context.Context, from, to []byte, limit int) (*page, error) {
+	return call(ctx, d, d.main, func(ctx context.Context, conn *pgx.Conn) (*page, error) {
 		rows, err := conn.Query(ctx, d.sql.list, from, to, limit)
 		if err != nil {
 			return nil, err
 		}
 		defer rows.Close()
-		p := new(listed)
+		p := new(page)
 		var last []byte
 		for rows.Next() {
 			if err := p.add(rows, &last); err != nil {
@@ -92,23 +112,16 @@ func (d *driver) list(ctx context.Context, from, to []byte, limit int) (*listed,
 	})
 }
 
-// add adds the lock of a row of listSQL, if it is held or waited for, and sets the last name of the
-// page. The time of a row can be later than the terms of its entries.
-func (p *listed) add(from pgx.Row, last *[]byte) error {
+// add adds a row of listSQL, if it has a name, and sets the last name of the page. The time of a
+// row can be later than the terms of its entries.
+func (p *page) add(from pgx.Row, last *[]byte) error {
 	var key []byte
 	r := new(row)
-	if err := r.scan(from, last, &key); err != nil || key == nil {
-		return err
+	err := r.scan(from, last, &key)
+	if err == nil && key != nil {
+		p.locks = append(p.locks, listed{string(key), r})
 	}
-	info, err := r.info(string(key))
-	if err != nil {
-		p.unreadable = cmp.Or(p.unreadable, fmt.Errorf("lock %q: %w", key, err))
-		return nil
-	}
-	if len(info.Holders) > 0 || info.Waiters > 0 {
-		p.infos = append(p.infos, info)
-	}
-	return nil
+	return err
 }
 
 // Break implements backend.Breaker. It wakes the waiters that it lets in, as a release does. The

@@ -3,6 +3,7 @@ package pgbackend
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,11 +36,11 @@ func TestListReadsFewRowsAtATime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(p.infos) > limit {
-				t.Errorf("a page of %d rows has %d locks", limit, len(p.infos))
+			if len(p.locks) > limit {
+				t.Errorf("a page of %d rows has %d locks", limit, len(p.locks))
 			}
-			for _, info := range p.infos {
-				got = append(got, info.Key)
+			for _, l := range p.locks {
+				got = append(got, l.key)
 			}
 			from = p.next
 		}
@@ -61,6 +62,46 @@ func TestListOmitsFreeLocks(t *testing.T) {
 		t.Errorf("List: %v, %v", info, err)
 	}
 	raw.Release(t, d, raw.Acquire(t, d, req))
+}
+
+// TestLongRosters lists and renews the readers of a name with a roster that is too long for a
+// statement about many names, and tries to acquire the name together with another one.
+func TestLongRosters(t *testing.T) {
+	t.Parallel()
+	const readers = 50
+	d, key := opened(t, testenv.Postgres(t).URL), raw.Request(t, time.Minute).Key
+	grants := make([]*backend.Grant, readers)
+	for i := range grants {
+		req := raw.Request(t, time.Minute)
+		req.Mode, req.Meta = backend.Shared, strings.Repeat("m", 200)
+		grants[i] = raw.Acquire(t, d, req)
+	}
+	if p, err := d.list(t.Context(), name(key), pastPrefix(key), 1); err != nil ||
+		len(p.locks) != 1 || !p.locks[0].row.isCut() {
+		t.Fatalf("list: %+v, %v", p, err)
+	}
+	listed := 0
+	for info, err := range d.List(t.Context(), key) {
+		if err != nil || len(info.Holders) != readers {
+			t.Errorf("List: %+v, %v", info, err)
+		}
+		listed++
+	}
+	if listed != 1 {
+		t.Errorf("%d locks are listed", listed)
+	}
+	for i, renewal := range d.RenewAll(t.Context(), grants) {
+		if renewal.Err != nil {
+			t.Errorf("renewal %d: %v", i, renewal.Err)
+		}
+	}
+	other, taken := named(t, "other"), raw.Request(t, time.Minute)
+	other.Queue, taken.Queue = false, false
+	_, _, err := d.AcquireAll(t.Context(), []*backend.Request{other, taken})
+	raw.WantIs(t, "AcquireAll", err, backend.ErrNotAcquired)
+	for _, g := range grants {
+		raw.Release(t, d, g)
+	}
 }
 
 // TestUnreadableRowIsBroken damages the roster of one of three locks. List yields the other locks

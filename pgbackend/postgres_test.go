@@ -614,7 +614,7 @@ func leavesReadOnly(t *testing.T, d *driver) {
 			return err
 		},
 		"reading of free locks": func(ctx context.Context) error {
-			_, err := d.readAll(ctx, d.main, []string{"free"})
+			_, err := d.readAll(ctx, []string{"free"})
 			return err
 		},
 	} {

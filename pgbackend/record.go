@@ -18,6 +18,7 @@ import (
 // row is what a statement has read of a name. A row without a roster is free, or has one writer.
 // Any other holders, and all waiters, are in the roster, and the row has no owner.
 type row struct {
+	sent  time.Time // on the client's clock, before read sent the statement
 	now   time.Time // on the server's clock, when the statement read the row
 	found bool      // a name without a row is free
 	// isAlone means that the server waits for no standby. Otherwise a row that can be read proves
@@ -36,10 +37,23 @@ type row struct {
 
 // columns are what scan reads. The first one is the server's time. The last but one is true on a
 // standby or a read-only server. A standby can be behind, so its rows are no reason for any answer.
-const columns = `clock_timestamp(),
-	l.version, l.fence, l.owner, l.meta, l.since, l.expires, l.roster,
+const columns = plainColumns + `, l.roster` + serverColumns
+
+// shortColumns are columns for a statement that returns many rows. A roster of more than 8 kB is
+// empty in its answer, which therefore stays below maxAnswer; see row.isCut.
+const shortColumns = plainColumns +
+	`, CASE WHEN length(l.roster) > 8192 THEN '' ELSE l.roster END` + serverColumns
+
+const (
+	plainColumns = `clock_timestamp(),
+	l.version, l.fence, l.owner, l.meta, l.since, l.expires`
+	serverColumns = `,
 	current_setting('transaction_read_only') = 'on',
 	current_setting('synchronous_standby_names') = ''`
+)
+
+// isCut reports whether the roster of r was too long for shortColumns. No roster is empty.
+func (r *row) isCut() bool { return r.roster != nil && len(r.roster) == 0 }
 
 // scan reads the columns of a row, after those for first. On a standby it returns errReadOnly. A
 // name without a row begins with the server's time as its fence and version, because a row that was
@@ -142,7 +156,8 @@ type change func(entries *roster.Roster, fence uint64, now int64) error
 
 // edited returns the row after the changes of callers, which then have their answers, and the
 // owners of the waiters that the changes let in. These have their grants already, because a change
-// of their own would be another commit. If nothing has to be stored, next is nil. The changes are
+// of their own would be another commit. If nothing has to be stored, next is nil; with a standby a
+// change that succeeds is always stored. The changes are
 // made in the order of callers, each of them in the result of the former ones. A grant that a later
 // change breaks has been answered, so its fence is stored. err is about the row, and not about a
 // change: then no caller has an answer.
@@ -153,15 +168,16 @@ func (r *row) edited(callers []*caller) (next *row, woken []string, err error) {
 	}
 	entries, now, last := slices.Clone(before), r.now.UnixMicro(), uint64(r.fence)
 	entries.Expire(now)
-	changed := false
+	changed, succeeded := false, false
 	for _, m := range callers {
 		m.answer = m.alter(&entries, last+1, now)
-		changed = changed || !isFinal(m.answer)
+		changed, succeeded = changed || !isFinal(m.answer), succeeded || m.answer == nil
 		for _, e := range entries {
 			last = max(last, e.Fence)
 		}
 	}
-	if !changed || last == uint64(r.fence) && slices.Equal(before, entries) {
+	isProven := r.isAlone || !succeeded // else the standby may lack the commit that made the row
+	if !changed || isProven && last == uint64(r.fence) && slices.Equal(before, entries) {
 		return nil, nil, nil
 	}
 	for _, e := range entries {

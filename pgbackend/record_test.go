@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/dlock-go/dlock/backend/kind"
 	"github.com/dlock-go/dlock/backend/roster"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/raw"
@@ -50,6 +51,26 @@ func TestFenceOfABrokenGrantIsStored(t *testing.T) {
 	}
 	if next, _, err = r.edited([]*caller{breaker}); next != nil || err != nil {
 		t.Errorf("Break of a free lock stores %+v, %v", next, err)
+	}
+}
+
+// TestSuccessIsStoredWithAStandby repeats the request of a holder, which has a longer term already.
+// The commit that made the row may not be on the standby, so the answer needs another one.
+func TestSuccessIsStoredWithAStandby(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, isAlone := range []bool{true, false} {
+		req, last := raw.Request(t, time.Minute), raw.Request(t, time.Minute)
+		end := now.Add(2 * time.Minute).UnixMicro()
+		r := &row{found: true, fence: 7, now: now, isAlone: isAlone, roster: roster.Roster{
+			{Word: kind.Writer, Owner: req.Owner, Granted: true, Fence: 7, Expires: end},
+			{Word: kind.Writer, Owner: last.Owner, Expires: now.Add(time.Second).UnixMicro()},
+		}.Text()}
+		holder := acquirer(t.Context(), req)
+		next, _, err := r.edited([]*caller{holder})
+		if err != nil || holder.answer != nil || (next == nil) != isAlone {
+			t.Errorf("without a standby %t: %+v, %v, %v", isAlone, next, err, holder.answer)
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func (d *driver) renewRest(
 	if len(rest) == 0 {
 		return
 	}
-	rows, err := d.readAll(ctx, d.renewals, slices.Collect(maps.Keys(rest)))
+	rows, err := d.readShort(ctx, d.renewals, slices.Collect(maps.Keys(rest)))
 	for key, positions := range rest {
 		if row := rows[key]; err != nil || row == nil || row.roster == nil {
 			delete(rest, key)
@@ -202,8 +202,8 @@ func (r *row) isOf(g *backend.Grant) bool {
 	return r.owner == g.Owner && (g.Fence == 0 || r.fence == int64(g.Fence))
 }
 
-// readAll reads the rows of keys. A key without a row is not in the map.
-func (d *driver) readAll(
+// readShort reads the rows of keys. A roster may be cut. A key without a row is not in the map.
+func (d *driver) readShort(
 	ctx context.Context, l *lane, keys []string,
 ) (map[string]*row, error) {
 	return call(ctx, d, l,

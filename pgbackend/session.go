@@ -203,20 +203,22 @@ func (a *adviser) undo(id string, cause error) error {
 }
 
 // Unlock implements session.Conn. If the server ends the statement with an error, the lock may be
-// free or not, and a second statement frees it. A lock that was freed belonged to this connection,
-// but the server may have become read-only.
+// free or not. A second statement frees it, and does not show who had it. A lock that was freed by
+// the first one belonged to this connection, but the server may have become read-only.
 func (a *adviser) Unlock(id string) error {
 	held, isWriter, err := a.unlock(id)
-	if isAnswer(err) {
-		held = true // or an earlier statement has freed it
+	wasEnded := isAnswer(err)
+	if wasEnded {
 		_, isWriter, err = a.unlock(id)
 	}
 	switch {
 	case err != nil:
-	case !held:
+	case !held && !wasEnded:
 		err = errNoAdvisoryLock
 	case !isWriter:
 		err = fmt.Errorf("%w: %w", errMoved, session.ErrFreed)
+	case wasEnded:
+		err = a.Prove()
 	}
 	return err
 }

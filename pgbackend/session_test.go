@@ -334,6 +334,11 @@ func TestMovedSession(t *testing.T) {
 		raw.WantIs(t, "Lock with "+what, err, errMoved)
 		raw.WantIs(t, "Prove with "+what, a.Prove(), errMoved)
 		raw.WantIs(t, "Unlock with "+what, a.Unlock(id), errNoAdvisoryLock)
+		// The other session does not have the prepared statement of the first one.
+		if _, err := a.conn.Exec(t.Context(), "DEALLOCATE ALL", pgx.QueryExecModeExec); err != nil {
+			t.Fatal(err)
+		}
+		raw.WantIs(t, "Unlock after an error, with "+what, a.Unlock(id), errMoved)
 	}
 }
 

@@ -332,14 +332,14 @@ SELECT count(*) FROM stored$`
 const listSQL = `WITH page$ AS MATERIALIZED (
 	SELECT * FROM TABLE WHERE name >= $1 ORDER BY name LIMIT $3
 )
-SELECT (SELECT name FROM page$ ORDER BY name OFFSET $3 - 1), l.name, ` + columns + `
+SELECT (SELECT name FROM page$ ORDER BY name OFFSET $3 - 1), l.name, ` + shortColumns + `
 FROM (SELECT) AS one$ LEFT JOIN page$ AS l ON l.name < $2
 	AND (l.roster IS NOT NULL OR l.owner <> '') AND l.expires > clock_timestamp()
 ORDER BY l.name`
 
 // readAllSQL is readSQL for many names, without those that have no row. If none has a row, there is
 // one row without a name.
-const readAllSQL = `SELECT l.name, ` + columns + `
+const readAllSQL = `SELECT l.name, ` + shortColumns + `
 FROM (SELECT) AS one$ LEFT JOIN TABLE AS l ON l.name = ANY($1::bytea[])`
 
 // isFree is the condition for a row that no owner has: its time is when it became free.

@@ -71,7 +71,6 @@ func (d *driver) awaitTurn(ctx context.Context, req *backend.Request) (*backend.
 func (d *driver) look(
 	ctx context.Context, req *backend.Request,
 ) (g *backend.Grant, distance int, err error) {
-	sent := time.Now()
 	r, err := d.read(ctx, d.main, req.Key)
 	if err != nil {
 		return nil, 0, err
@@ -85,8 +84,9 @@ func (d *driver) look(
 	if !proves {
 		return nil, entries.Distance(req.Owner), nil
 	}
-	g = d.granted(req, sent, e.Fence)
-	g.Term.TTL = time.Duration(e.Expires-now) * time.Microsecond
+	g = d.granted(req, r.sent, e.Fence)
+	rest := time.Duration(e.Expires-now) * time.Microsecond
+	g.Term.TTL = min(rest, g.Term.TTL) // the clock may have been set back since the grant
 	if r.roster != nil {
 		g.State = crowded{}
 	}
@@ -224,6 +224,7 @@ func (l *listener) receive(conn *pgx.Conn) {
 		cancel()
 		switch {
 		case err == nil:
+			consumed(conn.PgConn().Conn())
 			l.wake(note.Payload)
 		case !isSilent || l.ctx.Err() != nil:
 			return

@@ -2,6 +2,7 @@ package pgbackend
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,6 +57,45 @@ func TestSynchronousStandbyConfirmsAGrant(t *testing.T) {
 		t.Errorf("the waiter has a grant without a commit: %+v", g)
 	}
 	raw.Release(t, other, raw.Acquire(t, other, req))
+}
+
+// TestGrantCountsNoMoreThanItsTTL reads a grant with a term that is longer than its TTL, as after
+// the clock of the server was set back.
+func TestGrantCountsNoMoreThanItsTTL(t *testing.T) {
+	t.Parallel()
+	s := testenv.Postgres(t)
+	d, req := opened(t, s.URL), raw.Request(t, time.Minute)
+	held := raw.Acquire(t, d, req)
+	exec(t, connected(t, s.URL), "UPDATE dlock SET expires = expires + interval '1 hour' "+
+		"WHERE name = $1", name(req.Key))
+	g, _, err := d.look(t.Context(), req)
+	if err != nil || g == nil || g.Term.TTL > req.TTL {
+		t.Errorf("look: %+v, %v, want a term of %v at most", g, err, req.TTL)
+	}
+	raw.Release(t, d, held)
+}
+
+// TestTermBeginsWithTheReading reads a grant while all connections are in use. Its term counts from
+// the time at which the reading was sent, and not from before the wait for a connection.
+func TestTermBeginsWithTheReading(t *testing.T) {
+	t.Parallel()
+	d, req := opened(t, testenv.Postgres(t).URL), raw.Request(t, time.Minute)
+	held := raw.Acquire(t, d, req)
+	for range cap(d.main.slots) {
+		d.main.slots <- struct{}{}
+	}
+	var g *backend.Grant
+	var reading sync.WaitGroup
+	reading.Go(func() { g, _, _ = d.look(t.Context(), req) })
+	time.Sleep(100 * time.Millisecond) // so that the reading waits
+	freed := time.Now()
+	for range cap(d.main.slots) {
+		<-d.main.slots
+	}
+	if reading.Wait(); g == nil || g.Term.Sent.Before(freed) {
+		t.Errorf("the grant is %+v, from before %v", g, freed)
+	}
+	raw.Release(t, d, held)
 }
 
 // TestCrashForgetsNoGrant kills a server that writes what need not last only every ten seconds. It

@@ -62,7 +62,7 @@ var pgMutants = []mutant{
 		guard: "postgres: a grant by a release ends with the place", file: "pgbackend/wait.go",
 		without: "a lease outlives its grant",
 		edits: []edit{{
-			old: "g.Term.TTL = time.Duration(e.Expires-now) * time.Microsecond", new: "",
+			old: "g.Term.TTL = min(rest, g.Term.TTL)", new: "_ = rest",
 		}},
 		pkg: "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
 	},
@@ -555,6 +555,53 @@ var pgMutants = []mutant{
 		pkg:     "pgbackend", test: "TestRequestsDelayNoRenewal",
 	},
 	{
+		guard: "postgres: with a standby each success has a commit", file: "pgbackend/record.go",
+		without: "a failover forgets a grant that was confirmed",
+		edits:   []edit{{old: "r.isAlone || !succeeded //", new: "true || !succeeded //"}},
+		pkg:     "pgbackend", test: "TestSuccessIsStoredWithAStandby",
+	},
+	{
+		guard: "postgres: a grant of a release counts on no more than its TTL",
+		file:  "pgbackend/wait.go", without: "a lease outlives a clock that is set back and forth",
+		edits: []edit{{old: "min(rest, g.Term.TTL)", new: "rest"}},
+		pkg:   "pgbackend", test: "TestGrantCountsNoMoreThanItsTTL",
+	},
+	{
+		guard: "postgres: notifications are no flood", file: "pgbackend/dial.go",
+		without: "a driver with many hand-offs loses the connection of its waiters again and again",
+		edits: []edit{{
+			old: "ok {\n\t\tc.read.Store(0)", new: "ok && false {\n\t\tc.read.Store(0)",
+		}},
+		pkg: "pgbackend", test: "TestAnswerIsLimited",
+	},
+	{
+		guard: "postgres: long rosters are listed one by one", file: "pgbackend/inspect.go",
+		without: "List fails for a table with many long rosters",
+		edits:   []edit{{old: "if l.row.isCut() {", new: "if false {"}},
+		pkg:     "pgbackend", test: "TestLongRosters",
+	},
+	{
+		guard: "postgres: LockAll reads long rosters one by one", file: "pgbackend/combine.go",
+		without: "LockAll of names with long rosters fails",
+		edits:   []edit{{old: "if err != nil || !r.isCut() {", new: "if true {"}},
+		pkg:     "pgbackend", test: "TestLongRosters",
+	},
+	{
+		guard:   "postgres: an Unlock after an error proves its session",
+		file:    "pgbackend/session.go",
+		without: "an Unlock on the connection of another session reports success",
+		edits: []edit{{
+			old: "err = a.Prove()\n\t}\n\treturn err", new: "err = nil\n\t}\n\treturn err",
+		}},
+		pkg: "pgbackend", test: "TestMovedSession",
+	},
+	{
+		guard: "session: the doubt of a later owner stays", file: "internal/session/driver.go",
+		without: "an Unlock that may have come too late reports success",
+		edits:   []edit{{old: "if d.doubts[u.id].owner == u.owner {", new: "if true {"}},
+		pkg:     "internal/session", test: "TestSettleKeepsALaterDoubt",
+	},
+	{
 		guard: "postgres: grants of one name are renewed at once", file: "pgbackend/renew.go",
 		without: "many holders of one name make its renewals slow, until leases are lost",
 		edits: []edit{{
@@ -945,8 +992,8 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		guard: "postgres: an unreadable lock hides no other lock", file: "pgbackend/inspect.go",
 		without: "one damaged row makes List fail for all locks",
 		edits: []edit{{
-			old: "key, err))\n		return nil\n",
-			new: "key, err))\n		return err\n",
+			old: "case errors.Is(err, backend.ErrConflict):",
+			new: "case false:",
 		}},
 		pkg: "pgbackend", test: "TestUnreadableRowIsBroken",
 	},
@@ -974,7 +1021,7 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		guard:   "postgres: List omits free locks",
 		file:    "pgbackend/inspect.go",
 		without: "a lock is listed that has neither holders nor waiters",
-		edits:   []edit{{old: "if len(info.Holders) > 0 ||", new: "if len(info.Holders) >= 0 ||"}},
+		edits:   []edit{{old: "len(info.Holders) == 0 &&", new: "len(info.Holders) < 0 &&"}},
 		pkg:     "pgbackend", test: "TestListOmitsFreeLocks",
 	},
 	{

@@ -554,11 +554,14 @@ func (d *Driver) resolve(ctx context.Context, u doubt) error {
 	return backend.ErrNotHeld
 }
 
-// settle ends a doubt, because the lock is free. The caller has the turn.
+// settle ends a doubt, because the lock is free. A later owner may have left a doubt since, which
+// stays. The caller has the turn.
 func (d *Driver) settle(u doubt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.doubts, u.id)
+	if d.doubts[u.id].owner == u.owner {
+		delete(d.doubts, u.id)
+	}
 }
 
 // isSettled reports whether the server must have freed the lock, even without the Unlock.

@@ -815,6 +815,25 @@ func TestLockEndsDoubts(t *testing.T) {
 	})
 }
 
+// TestSettleKeepsALaterDoubt settles the doubt of an owner after a later owner has left one.
+func TestSettleKeepsALaterDoubt(t *testing.T) {
+	on(t, func(t *testing.T, d *Driver, s *script) {
+		t.Helper()
+		former := d.doubts[inDoubt(t, d, s).Key]
+		later := former
+		later.owner = "y"
+		d.doubts[later.id] = later
+		d.settle(former)
+		if u := d.doubts[later.id]; u.owner != later.owner {
+			t.Errorf("the doubt is %v, want %v", u, later)
+		}
+		d.settle(later)
+		if len(d.doubts) > 0 {
+			t.Errorf("the driver has %v", d.doubts)
+		}
+	})
+}
+
 // TestOldDoubtsAreDropped makes a connection when the term of an Unlock without an answer is over.
 func TestOldDoubtsAreDropped(t *testing.T) {
 	on(t, func(t *testing.T, d *Driver, s *script) {
