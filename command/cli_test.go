@@ -33,8 +33,11 @@ var exitCodes = map[int][]string{
 	128 + 9:  {"run x -- sh -c kill|-KILL|$$"},
 	128 + 15: {"run x -- sh -c kill|-TERM|$$"},
 
-	exitNoExec:   {"run x -- $plain", "run x -- /"},
-	exitNotFound: {"run x -- dlock-no-such-command", "run x -- /no/such/command"},
+	exitNoExec: {"run x -- $plain", "run x -- /"},
+	exitNotFound: {
+		"run x -- dlock-no-such-command", "run x -- /no/such/command",
+		"run taken -- dlock-no-such-command", // without waiting
+	},
 	exitUsage: {
 		"nonsense", "ru x -- true",
 		"run", "run x", "run x true", "run x --", "run -- true", "run x y -- true",

@@ -326,6 +326,32 @@ func TestBenchShowsNoPassword(t *testing.T) {
 	}
 }
 
+// Neither dlock run nor its guard has the password of a URL in its words.
+func TestRunShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	const password = "knocknock"
+	url := testenv.NewRedis(t, "--requirepass", password).URL
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte(url+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]*dlockProcess{
+		"DLOCK_URL": startDlock(t, url, "run", "a", "--", "sh", "-c", "echo $PPID; read line"),
+		"--url-file": startDlock(t, "", "run", "--url-file", file, "b", "--",
+			"sh", "-c", "echo $PPID; read line"),
+	} {
+		guard, self := p.line(), strconv.Itoa(p.cmd.Process.Pid)
+		for _, pid := range []string{self, guard} {
+			words, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			if err != nil || len(words) == 0 || strings.Contains(string(words), password) {
+				t.Errorf("%s: the words of process %s are %q, %v", name, pid, words, err)
+			}
+		}
+		p.write("end")
+		p.code(0)
+	}
+}
+
 // A signal for dlock's group ends dlock, even while its guard starts.
 func TestSignalWhileTheGuardStarts(t *testing.T) {
 	t.Parallel()

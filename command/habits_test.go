@@ -149,7 +149,8 @@ func TestErrorsShowTheRightForm(t *testing.T) {
 		{"run --wait 1e99 x -- true", "out of range", ""},
 		{"run --wait soon x -- true", "5, 1.5s or 2m30s", ""},
 		{"run -n taken -- true", `"taken": not acquired: held by night job`, "try-lock"},
-		{"run --wait 2.5 taken -- true", "not acquired within 2.5s: held by night job", "mutex"},
+		{"run --wait 2.5 taken -- true", "not acquired within 2.5s: held by night job, for ", ""},
+		{"run --wait 2.5 taken -- true", "s, fence ", "mutex"},
 		{"run --url file:/proc/1/no/such x -- true", "/proc/1/no", "mutex"},
 	} {
 		got := dlockRun(t, on(url), strings.Fields(row.line)...)

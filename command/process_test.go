@@ -68,6 +68,24 @@ func TestSignalsAreForwarded(t *testing.T) {
 	p.code(0)
 }
 
+// SIGUSR1 reaches COMMAND, and no other process of its group. The child would write its line before
+// it ends by SIGTERM.
+func TestUserSignalReachesTheCommandAlone(t *testing.T) {
+	t.Parallel()
+	const child = `trap "echo child" USR1; trap "exit 0" TERM; echo ready; ` +
+		`while :; do sleep 0.05; done`
+	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c",
+		`trap 'echo command; kill -TERM $child; wait $child; exit 0' USR1
+		sh -c '`+child+`' & child=$!; wait`)
+	p.expect("ready")
+	p.send(syscall.SIGUSR1)
+	p.expect("command")
+	p.code(0)
+	if line, ok := p.next(p.lines); ok {
+		t.Errorf("the signal also reached the child of COMMAND: %q", line)
+	}
+}
+
 func TestSignalReachesGroup(t *testing.T) {
 	t.Parallel()
 	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c", "sleep 1000 & echo ready; wait")
@@ -192,6 +210,7 @@ func TestBreakEndsCommand(t *testing.T) {
 		t.Fatalf("break: exit code %d, standard output %q, standard error %q",
 			got.code, got.stdout, got.stderr)
 	}
+	p.noted("lost")
 	p.code(exitLost)
 	p.silent()
 	if got := dlockRun(t, on(server.URL), "break", "--yes", name); got.code != exitNo {

@@ -18,7 +18,7 @@ func newRoot(a *app) *cobra.Command {
 
 The lock lives on the server that --url or DLOCK_URL names, such as
 redis://host. Without a URL it is a file in a directory of this user on
-this machine.`,
+this machine, except on Windows, which has no locks in files.`,
 		Args:          refuseUnknown,
 		RunE:          refuseBare,
 		SilenceErrors: true,

@@ -702,8 +702,8 @@ func TestCommandLeavesProcesses(t *testing.T) {
 	for flag, gone := range map[string]bool{"-v": true, "-o": false} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
-			p := startDlock(t, fileURL(t), "run", "--grace", "0.2s", flag, "x", "--",
-				"sh", "-c", leaving)
+			url := fileURL(t)
+			p := startDlock(t, url, "run", "--grace", "0.2s", flag, "x", "--", "sh", "-c", leaving)
 			var pid int
 			if _, err := fmt.Sscanf(p.line(), "pid %d", &pid); err != nil {
 				t.Fatal(err)
@@ -711,6 +711,9 @@ func TestCommandLeavesProcesses(t *testing.T) {
 			p.code(4)
 			if state := stateOf(t, pid); (state == "") != gone {
 				t.Errorf("the process left behind is in state %q", state)
+			}
+			if got := dlockRun(t, on(url), "try", "x", "--", "true"); got.code != 0 {
+				t.Errorf("the lock is not free: %s", got.stderr)
 			}
 			if !gone {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -748,7 +751,9 @@ func TestClosedStandardOutput(t *testing.T) {
 		{`"$@" run x -- sh -c "exit 3" >&-`, 3, ""},
 		{`"$@" run x -- sh -c "echo out; exit 3" <&- >&- 2>&-`, 3, ""},
 		{`"$@" run x -- sh -c "exit 3" >/dev/full`, 3, ""},
-		{`"$@" ls >&-`, 0, ""}, // Go opens /dev/null in the place of a closed standard stream
+		{`"$@" run x -- yes`, exitSignal + int(syscall.SIGPIPE), ""}, // ends like yes
+		// Go opens /dev/null in the place of a closed standard stream.
+		{`"$@" ls >&-`, 0, ""},
 		{`"$@" ls >/dev/full`, exitNo, full},
 		{`"$@" ls --json >/dev/full`, exitNo, full},
 		{`"$@" status x >/dev/full`, exitNo, full},
@@ -793,6 +798,21 @@ func TestKilledDlockTakesItsJob(t *testing.T) {
 			}
 			next.input.Close()
 			next.awaitEnd()
+		})
+	}
+}
+
+// A killed dlock takes its job with it, even if the job might go on without the lock otherwise.
+func TestKilledDlockTakesAnIndependentJob(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"-o", "--on-lost=continue"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			p := startDlock(t, fileURL(t), "run", flag, "x", "--", "sh", "-c", straying)
+			pids := strayPids(t, p)
+			p.send(syscall.SIGKILL)
+			p.silent() // the processes have the same standard output
+			allGone(t, pids)
 		})
 	}
 }

@@ -579,3 +579,23 @@ func (g *Guard) End() (code int, sig syscall.Signal, key bool) {
 	}
 	return g.status.ExitStatus(), 0, false
 }
+
+// Help is the part of the help about the end of COMMAND, and about the terminal.
+const Help = `
+The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and all
+its processes get SIGTERM, and SIGKILL after --grace. They have ended before the
+lock can pass to another holder. If the lock is broken, or if a lock with
+lock=session loses its connection, the next holder has it at once; SIGTERM comes
+as soon as dlock notices. A second process, the guard, is
+the parent of COMMAND. It kills the job at the end of the lease if dlock is
+stopped, and at once if dlock is killed. Processes of other users are not ended.
+
+Processes that COMMAND leaves behind are ended as well, before the lock is freed.
+With -o they go on without the lock.
+
+COMMAND runs in its own process group, in the foreground of the terminal if dlock
+was there: Ctrl-C, Ctrl-Z and fg work as without dlock, and COMMAND may ask for a
+password. dlock forwards its signals to the group, SIGUSR1 and SIGUSR2 to COMMAND
+alone. If SIGINT, SIGTERM or SIGHUP ends COMMAND, dlock ends by the same signal,
+and a loop around dlock ends, too.
+` + limits

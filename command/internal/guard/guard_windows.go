@@ -95,9 +95,12 @@ func (g *Guard) End() (code int, sig syscall.Signal, key bool) {
 	return g.state.ExitCode(), 0, false
 }
 
-// Limits is the part of the help about the limits of this system.
-const Limits = `
-On Windows there is no SIGTERM: COMMAND is ended without a warning, when --grace is
-over. Processes that it has started go on. If dlock is killed, nothing ends COMMAND.
-Ctrl-C reaches COMMAND from the console.
+// Help is the part of the help about the end of COMMAND, and about the terminal.
+const Help = `
+The lock is renewed while COMMAND runs. If it is lost, dlock ends COMMAND when --grace
+is over, without a warning, because Windows has no SIGTERM. Processes that COMMAND has
+started go on without the lock. If dlock is stopped or killed, nothing ends COMMAND.
+
+Ctrl-C reaches COMMAND from the console. Windows has no locks in files, so dlock needs
+the URL of a server.
 `

@@ -50,8 +50,8 @@ func showAs(string) {}
 // uptime reads a clock that all processes of the machine share.
 func uptime() time.Duration { return clock(unix.CLOCK_MONOTONIC) }
 
-// Limits is the part of the help about the limits of this system.
-const Limits = `
+// limits is the part of Help about this system.
+const limits = `
 On this system dlock cannot find processes that leave the process group of COMMAND:
 they go on without the lock. In a script on BSD, Ctrl-Z has no effect, and a COMMAND
 in the background that reads from the terminal gets SIGHUP, then SIGTERM and SIGKILL.

@@ -135,8 +135,8 @@ func showAs(name string) {
 // while the machine sleeps.
 func uptime() time.Duration { return clock(unix.CLOCK_BOOTTIME) }
 
-// Limits is the part of the help about the limits of this system.
-const Limits = `
+// limits is the part of Help about this system.
+const limits = `
 Without /proc, or on a kernel without CONFIG_PROC_CHILDREN, dlock cannot end processes
 that leave the process group of COMMAND. It then keeps the lock until they have ended.
 `
