@@ -2,9 +2,10 @@
 //
 // A [Subject] is one way to lock, and a [Workload] is one thing to measure. The subjects of a run
 // take turns in short slices of time, so that a machine that gets busy slows down all of them.
-// Ratios between subjects are therefore stable, while absolute times depend on the machine. A floor
-// is the fewest requests that can lock and unlock through the same client library. If a subject has
-// a floor, the two take turns as well.
+// Ratios between subjects are therefore stable, while absolute times depend on the machine. The
+// load is a closed loop: a contender sends its next request after its Unlock. A floor is the fewest
+// requests that can lock and unlock through the same client library. If a subject has a floor, the
+// two take turns as well.
 //
 // The floor of readers, of a semaphore and of several locks at once (W7 to W9) is the plain mutex
 // with the same contenders: [Result.Mutex]. The floor of an election (W10) is the TTL.

@@ -333,7 +333,7 @@ const reading = "Closed loop: a contender sends its next request after its Unloc
 	"so a stall of the server delays few requests. " +
 	"× FLOOR is the cost in floors: 1 is the floor's, 2 is twice as slow, in every table. " +
 	"× MUTEX and × TTL are the same for a mutex without hand-offs, and for the TTL. " +
-	"A percentile with no sample beyond it is not shown."
+	"A percentile with no sample beyond it is not shown, except P50."
 
 // WriteTable writes a table for each workload, and an explanation of the figures.
 func WriteTable(w io.Writer, results []Result) error {

@@ -84,8 +84,8 @@ type FloorResult struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// Latency is a distribution of durations. A percentile is left out if no sample is beyond it: 365
-// samples have no P99.9, and P99 is 0 for fewer than 100 samples.
+// Latency is a distribution of durations. A percentile other than the median is left out if no
+// sample is beyond it: 365 samples have no P99.9, and P99 is 0 for fewer than 100 samples.
 type Latency struct {
 	Count     int64         `json:"count"`
 	Mean      time.Duration `json:"mean_ns"`

@@ -17,12 +17,12 @@ import (
 // has its turns before them.
 type row struct {
 	Result
-	subject Subject
-	kind    kind
-	names   [][][]string // of each contender of each crew
-	crews   []crew
-	floor   *localCrew // nil if there is none
-	beside  func() error
+	subject    Subject
+	kind       kind
+	names      [][][]string // of each contender of each crew
+	crews      []crew
+	floor      *localCrew // nil if there is none
+	closeFloor func() error
 
 	tally, floorTally tally
 	floorAllocs       *float64
@@ -144,7 +144,7 @@ func (w *row) openFloor(ctx context.Context, names [][]string) error {
 	if err != nil {
 		return err
 	}
-	w.beside = conn.Close
+	w.closeFloor = conn.Close
 	if floor, ok := conn.(measure.Floor); ok {
 		w.floor = newFloorCrew(floor, w.subject.Prefix, names)
 	}
@@ -213,8 +213,8 @@ func (w *row) close() {
 		wg.Go(func() { _ = c.close() }) // its locks end with their TTL
 	}
 	wg.Wait()
-	if w.beside != nil {
-		_ = w.beside()
+	if w.closeFloor != nil {
+		_ = w.closeFloor()
 	}
 }
 

@@ -102,6 +102,8 @@
 //	campaign, benchmarks             programs with servers, see [Program]
 //	packages, report                 programs of scripts/test.sh
 //
-// A new server needs a file in recipe, a folder in images, and its functions and a line of the
-// table in servers.go. TestEveryServerIsComplete names the missing part.
+// A new server needs a file in recipe, a folder in images, its functions and a line of the table in
+// servers.go, and a test TestConformance… of its driver. TestEveryServerIsComplete names the
+// missing part of the first three. For one run with another version of a server,
+// DLOCK_TEST_IMAGE_REDIS=redis:7 is enough.
 package testenv

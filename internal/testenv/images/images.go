@@ -44,4 +44,6 @@ func Official(name string) (string, error) {
 func Built(name string) string { return "dlock-test/" + name }
 
 // Variable returns the environment variable that replaces the image.
-func Variable(name string) string { return "DLOCK_TEST_IMAGE_" + strings.ToUpper(name) }
+func Variable(name string) string {
+	return "DLOCK_TEST_IMAGE_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
