@@ -203,8 +203,9 @@ func (a *adviser) undo(id string, cause error) error {
 }
 
 // Unlock implements session.Conn. If the server ends the statement with an error, the lock may be
-// free or not. A second statement frees it, and does not show who had it. A lock that was freed by
-// the first one belonged to this connection, but the server may have become read-only.
+// free or not. A second statement frees it, and does not show whether it was held until then. A
+// lock that the first one has freed belonged to this connection, but the server may have become
+// read-only.
 func (a *adviser) Unlock(id string) error {
 	held, isWriter, err := a.unlock(id)
 	wasEnded := isAnswer(err)
