@@ -289,9 +289,9 @@ const (
 	// gapPart, pollGapPart and minGap are for servers without an order of waiters, which grant a
 	// free lock to the first request. Waiters of other processes notice a release later than this
 	// one. So a process that has kept a lock leaves it free for a fiftieth of that time, or a
-	// twentieth if waiters poll. Without this gap, waiters of memcached: and file: waited for up to
-	// a minute. A pause that is shorter than minGap would gain nothing: no other process wakes in
-	// it.
+	// twentieth if waiters poll. Without this gap, waiters of file: waited for up to ten seconds,
+	// and of memcached: for a minute. A pause that is shorter than minGap would gain nothing: no
+	// other process wakes in it.
 	gapPart     = 50
 	pollGapPart = 20
 	minGap      = 100 * time.Microsecond
