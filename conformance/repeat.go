@@ -503,7 +503,7 @@ func (f *fixture) heldKeys(d backend.Driver) (keys []string) {
 }
 
 func cancelledWaitsLeaveNoMemory(f *fixture) {
-	const waits, batches = 4000, 3
+	const waits, batches = 1000, 3
 	// A leak leaves an object for each Wait. A pool that grows by a few connections has large
 	// buffers, but only a few objects.
 	allowed := memory{objects: waits / 2, bytes: 100 * waits}

@@ -100,7 +100,8 @@ func TestSwapKeepsTheRules(t *testing.T) {
 	})
 }
 
-// churn makes d request and release all the time what request returns, until the test ends.
+// churn makes d request and release all the time what request returns, until the test ends. With
+// the pauses the changes still come much faster than the answers of a slow network.
 func churn(t *testing.T, d *driver, request func() *backend.Request) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -113,6 +114,7 @@ func churn(t *testing.T, d *driver, request func() *backend.Request) {
 				if err == nil || req.Queue {
 					_ = d.Release(context.WithoutCancel(ctx), &backend.Grant{Request: *req})
 				}
+				time.Sleep(20 * time.Millisecond)
 			}
 		})
 	}
@@ -231,7 +233,7 @@ func TestSlowWaiterIsServed(t *testing.T) {
 				return req
 			}
 			holder := acquire(t, near, fair(time.Minute))
-			req := fair(6 * time.Second)
+			req := fair(3 * time.Second)
 			_ = raw.Busy(t, slow, req)
 			for range 3 {
 				churn(t, openURL(t, s.URL), func() *backend.Request { return fair(time.Minute) })

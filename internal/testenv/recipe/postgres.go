@@ -36,7 +36,11 @@ func Postgres(args ...string) *server.Recipe {
 
 // postgresVariables configure the official image.
 func postgresVariables(runner.Listen) map[string]string {
-	return map[string]string{"POSTGRES_PASSWORD": postgresPassword, "POSTGRES_DB": "dlock"}
+	return map[string]string{
+		"POSTGRES_PASSWORD": postgresPassword, "POSTGRES_DB": "dlock",
+		// As in our image: the tests connect thousands of times.
+		"POSTGRES_INITDB_ARGS": "--set=scram_iterations=1",
+	}
 }
 
 func postgresCommand(l runner.Listen) []string {
