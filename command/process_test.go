@@ -75,8 +75,8 @@ func TestUserSignalReachesTheCommandAlone(t *testing.T) {
 	const child = `trap "echo child" USR1; trap "exit 0" TERM; echo ready; ` +
 		`while :; do sleep 0.05; done`
 	p := startDlock(t, fileURL(t), "run", "x", "--", "sh", "-c",
-		`trap 'echo command; kill -TERM $child; wait $child; exit 0' USR1
-		sh -c '`+child+`' & child=$!; wait`)
+		`trap 'echo command; kill -TERM $!; wait $!; exit 0' USR1
+		sh -c '`+child+`' & wait`)
 	p.expect("ready")
 	p.send(syscall.SIGUSR1)
 	p.expect("command")

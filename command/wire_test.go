@@ -1,6 +1,8 @@
 package command
 
 import (
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +34,23 @@ func TestLockInJSON(t *testing.T) {
 		var got strings.Builder
 		if err := writeLock(&got, &info); err != nil || got.String() != want+"\n" {
 			t.Errorf("%v: %s\nwant %s", err, &got, want)
+		}
+	}
+}
+
+// TestFieldsInJSONAreDocumented looks for each field in the document that users read.
+func TestFieldsInJSONAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docs/command.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range []any{lockJSON{}, holderJSON{}, finding{}} {
+		for field := range reflect.TypeOf(object).Fields() {
+			name := field.Tag.Get("json")
+			if name == "" || !strings.Contains(string(text), "`"+name+"`") {
+				t.Errorf("docs/command.md does not explain %q of %T", name, object)
+			}
 		}
 	}
 }
