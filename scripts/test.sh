@@ -56,7 +56,7 @@ wait "$vet"
 # only waits leaves the processor to the next one. The report fails if a test has failed, so go test
 # need not. The code was vetted above.
 long=(redisbackend mysqlbackend pgbackend etcdbackend conformance command zkbackend
-	internal/campaign memcachedbackend internal/testenv bench)
+	internal/campaign memcachedbackend internal/testenv filebackend membackend bench)
 mapfile -t packages < <(
 	printf './%s\n' "${long[@]}"
 	go list ./... | grep -vE "/($(IFS='|'; echo "${long[*]}"))$"
