@@ -44,6 +44,15 @@ var pgMutants = []mutant{
 		pkg: "pgbackend", test: "TestReleaseGrantsTheNextWaiter",
 	},
 	{
+		guard: "postgres: later commits wait for the disk", file: "pgbackend/statements.go",
+		without: "after a crash of the server there are two holders",
+		edits: []edit{{
+			old: "'off', true)\n)\n` + changeSQL",
+			new: "'off', false)\n)\n` + changeSQL",
+		}},
+		pkg: "pgbackend", test: "TestCrashForgetsNoGrant",
+	},
+	{
 		guard: "postgres: a crash forgets no grant", file: "pgbackend/edit.go",
 		without: "after a crash of the server there are two holders",
 		edits: []edit{{
