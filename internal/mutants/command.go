@@ -22,6 +22,16 @@ var commandMutants = []mutant{
 		pkg: "command", test: "TestSignalReachesTheGroup",
 	},
 	{
+		guard:   "command: SIGUSR1 is for the command alone",
+		file:    "command/internal/guard/job_unix.go",
+		without: "the signal ends children of the command that have no handler",
+		edits: []edit{{
+			old: "\t\t\t_ = syscall.Kill(j.pid, sig)\n",
+			new: "\t\t\t_ = syscall.Kill(-j.pid, sig)\n",
+		}},
+		pkg: "command", test: "TestUserSignalReachesTheCommandAlone",
+	},
+	{
 		guard:   "command: processes that left the group are ended",
 		file:    "command/internal/guard/job_unix.go",
 		without: "a child in another session outlives a lost lock",
