@@ -120,7 +120,8 @@ func TestCrashForgetsNoGrant(t *testing.T) {
 	exec(t, connected(t, s.URL), "UPDATE dlock SET roster = $2 WHERE name = $1",
 		name(req.Key), entries.Text())
 	_ = raw.Busy(t, d, last)
-	if g, _, err := d.look(t.Context(), req); g == nil {
+	g, _, err := d.look(t.Context(), req)
+	if g == nil {
 		t.Fatalf("the waiter has no grant: %v", err)
 	}
 	stored := stateOf(t, d, req.Key)
@@ -135,6 +136,17 @@ func TestCrashForgetsNoGrant(t *testing.T) {
 	if again.fence != stored.fence || !bytes.Equal(again.roster, stored.roster) {
 		t.Errorf("before the crash fence %d of %s, afterwards fence %d of %s",
 			stored.fence, stored.roster, again.fence, again.roster)
+	}
+	err = answered(t, acquiring(d, last))
+	if err == nil && time.Now().Before(g.Term.Sent.Add(g.Term.TTL)) {
+		t.Error("a second holder")
+	}
+	err = answered(t, func(ctx context.Context) error {
+		_, err := d.Renew(ctx, g)
+		return err
+	})
+	if err != nil && time.Now().Before(g.Term.Sent.Add(g.Term.TTL)) {
+		t.Errorf("Renew: %v", err)
 	}
 }
 
