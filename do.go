@@ -38,22 +38,36 @@ func (c *Client) TryDo(
 	return lease.run(ctx, fn)
 }
 
-// run calls fn with a context of l, and unlocks l in any case. Err is read before Unlock, so
-// that a Close that begins after fn has returned does not count as an end of the lease during fn.
+// run calls fn with a context of l, and unlocks l in any case, also if ctx panics.
 func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
-	leaseCtx, cancel := l.Context(ctx)
-	defer cancel()
+	cancel := func() {}
+	defer func() { cancel() }()
+	defer func() { err = l.finish(ctx, err) }()
+	leaseCtx, end := l.Context(ctx)
+	cancel = end
+	return fn(leaseCtx, l)
+}
+
+// finish unlocks l and returns the error of Do, whose function returned err. Err is read before
+// Unlock, so that a Close that begins after the function has returned does not count as an end of
+// the lease during it. The reason of a loss may wrap ErrNotHeld, too: that of the server.
+func (l *Lease) finish(ctx context.Context, err error) error {
+	ended, returned := l.Err(), false
 	defer func() {
-		ended := l.Err()
-		unlockErr := l.Unlock(ctx)
-		if ended == nil && errors.Is(unlockErr, ErrLost) {
-			ended = l.ref.Lease().Err()
-		}
-		if ended != nil && !errors.Is(ended, ErrNotHeld) {
-			err = errors.Join(err, l.client.wrap("do", l.Name(), ended))
-		} else if unlockErr != nil && !errors.Is(unlockErr, ErrNotHeld) { // fn may unlock
-			l.ref.Lease().Warn("dlock: unlock failed", unlockErr)
+		if !returned { // ctx has panicked
+			_ = l.Unlock(context.Background())
 		}
 	}()
-	return fn(leaseCtx, l)
+	unlockErr := l.Unlock(ctx)
+	returned = true
+	if ended == nil && errors.Is(unlockErr, ErrLost) {
+		ended = l.ref.Lease().Err()
+	}
+	switch {
+	case errors.Is(ended, ErrLost), ended != nil && !errors.Is(ended, ErrNotHeld):
+		return errors.Join(err, l.client.wrap("do", l.Name(), ended))
+	case unlockErr != nil && !errors.Is(unlockErr, ErrNotHeld): // fn may unlock
+		l.ref.Lease().Warn("dlock: unlock failed", unlockErr)
+	}
+	return err
 }

@@ -19,14 +19,15 @@ func TestDo(t *testing.T) {
 	errWork := errors.New("work failed")
 	for _, test := range []struct {
 		name  string
-		lose  bool
+		loss  error // the server's reason
 		fn    error
 		wants []error
 	}{
-		{"well", false, nil, nil},
-		{"its error", false, errWork, []error{errWork}},
-		{"lost", true, nil, []error{dlock.ErrLost}},
-		{"lost, and its error", true, errWork, []error{dlock.ErrLost, errWork}},
+		{"well", nil, nil, nil},
+		{"its error", nil, errWork, []error{errWork}},
+		{"lost", backend.ErrLost, nil, []error{dlock.ErrLost}},
+		{"lost, and its error", backend.ErrLost, errWork, []error{dlock.ErrLost, errWork}},
+		{"lost, as not held", backend.ErrNotHeld, nil, []error{dlock.ErrLost, dlock.ErrNotHeld}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -37,8 +38,8 @@ func TestDo(t *testing.T) {
 					if lease.Err() != nil || ctx.Err() != nil {
 						t.Error("the lease is not held in Do")
 					}
-					if test.lose {
-						d.of("acquire")[0].req.Lost(backend.ErrLost)
+					if test.loss != nil {
+						d.of("acquire")[0].req.Lost(test.loss)
 						wantErr(t, context.Cause(ctx), dlock.ErrLost)
 					}
 					return test.fn
@@ -48,10 +49,10 @@ func TestDo(t *testing.T) {
 					t.Error(err)
 				}
 				e, ok := errors.AsType[*dlock.Error](err)
-				if ok != test.lose || ok && e.Name != "x" {
+				if lost := test.loss != nil; ok != lost || ok && e.Name != "x" {
 					t.Errorf("the error %v names no lock", err)
 				}
-				if released := len(d.of("release")) == 1; released == test.lose {
+				if released := len(d.of("release")) == 1; released == (test.loss != nil) {
 					t.Errorf("the calls are %s", d.story())
 				}
 			})

@@ -41,7 +41,7 @@ func (c *Client) inspect(ctx context.Context, name string) (*backend.Info, error
 		err = engine.ErrNothing
 	}
 	if err != nil {
-		return nil, c.engine.Unanswered(ctx, err)
+		return nil, c.engine.ReadError(ctx, err)
 	}
 	info.Key = name
 	return info, nil
@@ -72,7 +72,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[*backend.Inf
 				err = engine.ErrNothing
 			}
 			if err != nil {
-				err = c.wrap("list", prefix, c.engine.Unanswered(ctx, err))
+				err = c.wrap("list", prefix, c.engine.ReadError(ctx, err))
 				_, _ = loop.Yield(func() bool { return yield(nil, err) })
 				return
 			}

@@ -118,8 +118,9 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 }
 
 // Extend renews the lease now, in addition to the background renewals. When it returns nil,
-// the lease is proven for another TTL, or until the end of its maximum hold. It blocks for
-// at most the TTL or 5 s, whichever is less, or until ctx ends.
+// the lease is proven for another TTL, or until the end of its maximum hold. A backend whose
+// session proves all of its locks may use a proof that is up to a sixth of the TTL old. Extend
+// blocks for at most the TTL or 5 s, whichever is less, or until ctx ends.
 //
 // It returns ErrLost, ErrNotHeld or ErrClosed if the lease has ended. After any other
 // error, such as ErrUnavailable or ctx's error, the lease is still held until its Deadline.

@@ -112,6 +112,116 @@ func TestContextThatPanics(t *testing.T) {
 	}
 }
 
+// brittle is a context that panics at one call, counted from 0.
+type brittle struct {
+	context.Context
+	calls *int // until the panic
+}
+
+func (b brittle) count() {
+	if *b.calls--; *b.calls == -1 {
+		panic("a context's")
+	}
+}
+
+func (b brittle) Done() <-chan struct{} { b.count(); return b.Context.Done() }
+func (b brittle) Err() error            { b.count(); return b.Context.Err() }
+func (b brittle) Value(key any) any     { b.count(); return b.Context.Value(key) }
+
+// TestContextThatPanicsLater passes contexts that panic during or after the Lock. The call leaves
+// no lock behind.
+func TestContextThatPanicsLater(t *testing.T) {
+	t.Parallel()
+	work := func(context.Context, *dlock.Lease) error { return io.EOF }
+	for name, call := range map[string]func(ctx context.Context, c *dlock.Client){
+		"Do":    func(ctx context.Context, c *dlock.Client) { _ = c.Do(ctx, "x", work) },
+		"Elect": func(ctx context.Context, c *dlock.Client) { _ = c.Elect(ctx, "x", work) },
+		"LockAll": func(ctx context.Context, c *dlock.Client) {
+			freesAll(c.LockAll(ctx, []string{"x"}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := open(t, newScript())
+				for panics, calls := true, 0; panics; calls++ {
+					left := calls
+					func() {
+						defer func() { panics = recover() != nil }()
+						call(brittle{t.Context(), &left}, c)
+					}()
+					synctest.Wait()
+					lease, err := c.TryLock(t.Context(), "x")
+					if err != nil {
+						t.Fatalf("after a panic of call %d: %v", calls, err)
+					}
+					frees(t, lease)
+				}
+			})
+		})
+	}
+}
+
+// freesAll unlocks the leases of a LockAll that did not panic.
+func freesAll(m *dlock.MultiLease, err error) {
+	if err == nil {
+		_ = m.Unlock(context.Background())
+	}
+}
+
+// TestGrantOfAnotherLock has a driver that answers with the grant of another lock or another owner.
+// Lock refuses it, and releases what its own request may have left, not the other grant.
+func TestGrantOfAnotherLock(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(g *backend.Grant){
+		"another lock":  func(g *backend.Grant) { g.Key = "other" },
+		"another owner": func(g *backend.Grant) { g.Owner = strings.Repeat("f", 32) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newScript()
+				d.acquires = []acquireStep{
+					func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+						g, err := d.grant(ctx, req)
+						change(g)
+						return g, err
+					},
+				}
+				_, err := open(t, d).Lock(t.Context(), "x")
+				wantErr(t, err, dlock.ErrConflict)
+				synctest.Wait()
+				own := d.of("acquire")[0]
+				for _, r := range d.of("release") {
+					if r.owner != own.owner {
+						t.Errorf("the owner %s was released, want %s", r.owner, own.owner)
+					}
+				}
+				if len(d.of("release")) == 0 {
+					t.Error("nothing was released")
+				}
+			})
+		})
+	}
+}
+
+// TestErrorWithoutASentinel has a driver that returns the error of its connection. The caller can
+// test for ErrUnavailable.
+func TestErrorWithoutASentinel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, reset := newScript(), errors.New("connection reset by peer")
+		d.renews = []renewStep{renewFails(reset)}
+		d.inspect = func(context.Context) (*backend.Info, error) { return nil, reset }
+		c := open(t, d)
+		lease := takes(t, c, "x")
+		wantErr(t, lease.Extend(t.Context()), dlock.ErrUnavailable, reset)
+		_, err := c.Inspect(t.Context(), "x")
+		wantErr(t, err, dlock.ErrUnavailable, reset)
+		frees(t, lease)
+	})
+}
+
 // nothing is a driver whose methods return neither a result nor an error.
 type nothing struct{ *script }
 

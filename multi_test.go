@@ -85,6 +85,26 @@ func TestLockAllFreesAfterAPanic(t *testing.T) {
 	}
 }
 
+// TestLockAllOnAContextThatHolds has a context that holds one of the names, while another holder
+// has the other one. The call fails at once, because it could only wait for itself.
+func TestLockAllOnAContextThatHolds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, newScript())
+		a, b := takes(t, c, "a"), takes(t, c, "b")
+		ctx, cancel := b.Context(t.Context())
+		defer cancel()
+		ctx, end := context.WithTimeout(ctx, time.Hour)
+		defer end()
+		began := time.Now()
+		_, err := c.LockAll(ctx, []string{"a", "b"})
+		wantErr(t, err, dlock.ErrNotAcquired)
+		wantAt(t, "failed", time.Since(began), 0, 0)
+		frees(t, a)
+		frees(t, b)
+	})
+}
+
 // TestLockAllFreesDespitePanics has a context that ends during a LockAll, and a driver that panics
 // in the release that follows in the background.
 func TestLockAllFreesDespitePanics(t *testing.T) {

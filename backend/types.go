@@ -72,6 +72,8 @@ type Request struct {
 
 // Grant is the server's positive answer. It is immutable once returned.
 type Grant struct {
+	// Request is what was granted. The core refuses the grant of another Key or
+	// Owner with ErrConflict.
 	Request
 	Term Term
 	// Fence is greater than the fences of all earlier exclusive grants of the

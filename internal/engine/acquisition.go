@@ -201,6 +201,8 @@ func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Re
 func (a *acquisition) checkGrant(now time.Time) error {
 	e := a.engine
 	switch {
+	case a.grant.Key != a.request.Key || a.grant.Owner != a.request.Owner:
+		return a.refuseOther()
 	case a.grant.Fence >= backend.MaxFence:
 		return fmt.Errorf("%w: the server's fence %d is not below 2^51",
 			backend.ErrConflict, a.grant.Fence)
@@ -214,6 +216,15 @@ func (a *acquisition) checkGrant(now time.Time) error {
 		return backend.ErrClosed
 	}
 	return nil
+}
+
+// refuseOther drops a grant of another lock or another owner, so that it is not released: what
+// request has left is. e.mu must be held.
+func (a *acquisition) refuseOther() error {
+	err := fmt.Errorf("%w: the driver returned the grant of the owner %q of %q",
+		backend.ErrConflict, a.grant.Owner, a.grant.Key)
+	a.grant, a.attempted = nil, true
+	return err
 }
 
 // currentGrant returns the grant while leases stand on a. A Downgrade changes it.

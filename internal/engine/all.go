@@ -68,6 +68,9 @@ func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 		r.order, r.trials = append(r.order, i), append(r.trials, l.trial())
 	}
 	r.sort(-1)
+	if failed, err := e.checkHeld(ctx, r); err != nil {
+		return failed, err
+	}
 	r.together = e.combiner != nil && len(locks) > 1
 	r.waits = !r.together // a request for all of them shows which one is taken
 	for rounds := 0; ; rounds++ {
@@ -83,6 +86,30 @@ func (e *Engine) acquireAll(ctx context.Context, locks []*Lock, refs []*Ref) (fa
 			e.pauseFor(ctx, rand.N(min(time.Millisecond<<min(rounds, 10), maxAllPause)))
 		}
 	}
+}
+
+// checkHeld returns the error of a lock that ctx holds already, if no other lease can share it. To
+// wait for another lock first would be in vain, and could be for ever.
+func (e *Engine) checkHeld(ctx context.Context, r *round) (failed int, _ error) {
+	if err := e.Enter(ctx); err != nil {
+		return r.order[0], err
+	}
+	defer e.Leave()
+	held, _ := ctx.Value(heldKey{e}).(*chain)
+	e.mu.Lock()
+	defer e.unlock()
+	for ; held != nil; held = held.parent {
+		t := held.lease.tenure
+		for _, i := range r.order {
+			if t.lock.Key != r.locks[i].Key {
+				continue
+			}
+			if _, err := t.admits(r.locks[i]); err != nil && !isTaken(err) {
+				return i, err
+			}
+		}
+	}
+	return -1, nil
 }
 
 // plan chooses the lock that the next round waits for, after a round that failed at the lock

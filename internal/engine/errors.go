@@ -272,6 +272,18 @@ func (e *Engine) RequestError(ctx context.Context, err error) error {
 	return Uncertain(failure)
 }
 
+// ReadError returns the caller's error of a request that failed with err and changed nothing that
+// the caller has to undo: an Inspect, a List or an Extend. Every error that is not another
+// sentinel's means that the server did not answer.
+func (e *Engine) ReadError(ctx context.Context, err error) error {
+	failure := e.Unanswered(ctx, err)
+	isSentinel := func(s error) bool { return errors.Is(failure, s) }
+	if ended(ctx) != nil || slices.ContainsFunc(sentinels, isSentinel) {
+		return failure
+	}
+	return Unavailable(failure)
+}
+
 // Uncertain wraps err for a request with an unknown outcome.
 func Uncertain(err error) error { return fmt.Errorf("%w: %w", backend.ErrUncertain, err) }
 

@@ -264,7 +264,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 	if ended := l.Err(); ended != nil || err == nil {
 		return ended
 	}
-	return e.Unanswered(ctx, err)
+	return e.ReadError(ctx, err)
 }
 
 // Unlock ends l. With the last lease of a tenure it keeps, hands off or releases the acquisition.
@@ -443,7 +443,19 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 	e := t.acq.engine
 	e.mu.Lock()
 	defer e.unlock()
-	if t.acq.expire(e.now()) != nil || t.state != held || t.leases == nil {
+	if can, err := t.admits(l); !can {
+		return false, err
+	}
+	t.share(ref)
+	ref.lease.trial = l.isTrial
+	t.acq.schedule()
+	return true, nil
+}
+
+// admits reports whether a lease on l can share t. The error says why not; it is nil if t is over,
+// or if the server decides. e.mu must be held.
+func (t *tenure) admits(l *Lock) (bool, error) {
+	if _ = t.acq.expire(t.acq.engine.now()); t.state != held || t.leases == nil {
 		return false, nil
 	}
 	switch {
@@ -456,11 +468,6 @@ func (t *tenure) join(l *Lock, ref *Ref) (shared bool, _ error) {
 	case t.acq.pin.isMoving():
 		return false, fmt.Errorf("%w: %w", backend.ErrNotAcquired, errMoving)
 	}
-	if err := t.covers(l); err != nil {
-		return false, err
-	}
-	t.share(ref)
-	ref.lease.trial = l.isTrial
-	t.acq.schedule()
-	return true, nil
+	err := t.covers(l)
+	return err == nil, err
 }

@@ -21,6 +21,11 @@ const (
 	senderTimeout = 100 * time.Millisecond
 	// closingSenders is senders for Close, which has 5 s for the releases of all locks.
 	closingSenders = 1024
+	// slotAfter is how many answers are missing when a release waits for a slot. slotTime is the
+	// time of a slot: a server that is down gets 1,000 releases a second at most, however many
+	// locks are left on it.
+	slotAfter = 3
+	slotTime  = time.Millisecond
 )
 
 // outbox is the list of releases without a caller: of attempts that were given up, of minimum
@@ -31,6 +36,13 @@ type outbox struct {
 	fresh, repeated []*acquisition
 	turns           int // how many releases were sent
 	sending         int
+	lastSlot        time.Time // for a repetition
+}
+
+// slot returns the time for a repetition, t at the earliest. e.mu must be held.
+func (o *outbox) slot(t time.Time) time.Time {
+	o.lastSlot = later(t, o.lastSlot.Add(slotTime))
+	return o.lastSlot
 }
 
 // put adds the release of a. e.mu must be held.
@@ -223,6 +235,9 @@ func (a *acquisition) releaseLater(err error) {
 	a.leave(turn{kind: requestTurn})
 	a.on(silenceEvent)
 	a.planned = e.now().Add(backoff(int(a.silences), maxBackoff))
+	if a.silences > slotAfter {
+		a.planned = e.slot(a.planned)
+	}
 	a.schedule()
 	e.warn(a.lock, "dlock: release not answered, repeating it", err)
 }
@@ -360,12 +375,14 @@ func (e *Engine) send() {
 			return
 		}
 		e.sending++
-		e.jobs.Go(func() { e.sendOne(a) })
+		once := a.silences > 0
+		e.jobs.Go(func() { e.sendOne(a, once) })
 	}
 }
 
-// sendOne releases a. It frees its sender when the release is answered or slow.
-func (e *Engine) sendOne(a *acquisition) {
+// sendOne releases a. It frees its sender when the release is answered or slow. With once it sends
+// one request.
+func (e *Engine) sendOne(a *acquisition, once bool) {
 	freed := false
 	free := func() {
 		e.mu.Lock()
@@ -381,5 +398,5 @@ func (e *Engine) sendOne(a *acquisition) {
 	defer timer.Stop()
 	// A panic of the driver is logged as a release without an answer.
 	defer func() { _ = recover() }()
-	_ = a.releaseUntil(e.working, time.Now(), false, nil)
+	_ = a.releaseUntil(e.working, time.Now(), once, nil)
 }

@@ -2,9 +2,12 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +64,57 @@ func TestReleasesShareAGoroutine(t *testing.T) {
 		}
 		if n := runtime.NumGoroutine() - before; n > 1 {
 			t.Errorf("%d goroutines stay", n)
+		}
+	})
+}
+
+// refusing is a driver that counts the releases, and refuses them while its server is down.
+type refusing struct {
+	backend.Driver
+	isDown atomic.Bool
+	count  atomic.Int64
+}
+
+func (d *refusing) Release(ctx context.Context, g *backend.Grant) error {
+	d.count.Add(1)
+	if d.isDown.Load() {
+		return backend.ErrUnavailable
+	}
+	return d.Driver.Release(ctx, g)
+}
+
+// TestReleasesSpareAServerThatIsDown leaves thousands of locks on a server that refuses every
+// request. Their releases are repeated without a storm. When the server is back, it gets all of
+// them within seconds.
+func TestReleasesSpareAServerThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const locks = 5000
+		e := newEngine(t)
+		d := &refusing{Driver: e.driver}
+		e.driver, e.pipeliner = d, nil
+		d.isDown.Store(true)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i := range locks {
+			l := take(t, e, strconv.Itoa(i), Settings{TTL: time.Hour, NoRenewal: true})
+			if err := l.Unlock(ended); !errors.Is(err, backend.ErrUncertain) {
+				t.Fatalf("Unlock: %v", err)
+			}
+		}
+		time.Sleep(time.Minute)
+		const seconds = 60
+		before := d.count.Load()
+		time.Sleep(seconds * time.Second)
+		if n := d.count.Load() - before; n < locks || n > seconds*1100 {
+			t.Errorf("%d releases in %d s, want 1000 a second at most, and all locks", n, seconds)
+		}
+		d.isDown.Store(false)
+		time.Sleep(2*time.Second + locks*slotTime)
+		e.mu.Lock()
+		left := e.open - e.freed
+		e.mu.Unlock()
+		if left != 0 {
+			t.Errorf("%d locks are left", left)
 		}
 	})
 }

@@ -787,7 +787,8 @@ var coreMutants = []mutant{
 		guard: "the cause of a context is no answer", file: "internal/engine/errors.go",
 		without: "an error of another call passes for an answer of the server",
 		edits: []edit{{
-			old: "slices.ContainsFunc(sentinels,", new: "slices.ContainsFunc(sentinels[:6],",
+			old: "slices.ContainsFunc(sentinels, func",
+			new: "slices.ContainsFunc(sentinels[:6], func",
 		}},
 		pkg: ".", test: "TestLockAllEndsWithItsContext",
 	},
@@ -795,7 +796,7 @@ var coreMutants = []mutant{
 		guard: "a reentrant Lock drops no hold", file: "internal/engine/lease.go",
 		without: "the minimum hold of a Lock inside another one has no effect",
 		edits: []edit{{
-			old: "if err := t.covers(l); err != nil {", new: "if err := error(nil); err != nil {",
+			old: "err := t.covers(l)", new: "err := error(nil)",
 		}},
 		pkg: ".", test: "TestReentrancy",
 	},
@@ -1941,6 +1942,64 @@ var coreMutants = []mutant{
 			old: "l.client.wrap(\"do\", l.Name(), ended)", new: "ended",
 		}},
 		pkg: ".", test: "TestDo",
+	},
+	{
+		guard: "a loss is a loss whatever its reason wraps", file: "do.go",
+		without: "Do returns nil for work whose lock was lost",
+		edits: []edit{{
+			old: "case errors.Is(ended, ErrLost), ended != nil", new: "case ended != nil",
+		}},
+		pkg: ".", test: "TestDo",
+	},
+	{
+		guard: "Do unlocks if its context panics", file: "do.go",
+		without: "a lock is renewed by a process that has nothing to unlock it with",
+		edits: []edit{{
+			old: "\tdefer func() { err = l.finish(ctx, err) }()\n" +
+				"\tleaseCtx, end := l.Context(ctx)\n",
+			new: "\tleaseCtx, end := l.Context(ctx)\n" +
+				"\tdefer func() { err = l.finish(ctx, err) }()\n",
+		}},
+		pkg: ".", test: "TestContextThatPanicsLater",
+	},
+	{
+		guard: "Do unlocks if its context panics again", file: "do.go",
+		without: "a lock is renewed by a process that has nothing to unlock it with",
+		edits:   []edit{{old: "if !returned {", new: "if false {"}},
+		pkg:     ".", test: "TestContextThatPanicsLater",
+	},
+	{
+		guard: "releases spare a server that is down", file: "internal/engine/release.go",
+		without: "a server that is down gets thousands of releases a second from each client",
+		edits:   []edit{{old: "if a.silences > slotAfter {", new: "if false {"}},
+		pkg:     "internal/engine", test: "TestReleasesSpareAServerThatIsDown",
+	},
+	{
+		guard: "LockAll does not wait for itself", file: "internal/engine/all.go",
+		without: "a call that can never succeed waits for ever, and holds a lock meanwhile",
+		edits: []edit{{
+			old: "if failed, err := e.checkHeld(ctx, r); err != nil {",
+			new: "if failed, err := e.checkHeld(ctx, r); err != nil && false {",
+		}},
+		pkg: ".", test: "TestLockAllOnAContextThatHolds",
+	},
+	{
+		guard: "a grant is of its request", file: "internal/engine/acquisition.go",
+		without: "Unlock releases another owner's lock after a mix-up in the driver",
+		edits: []edit{{
+			old: "case a.grant.Key != a.request.Key || a.grant.Owner != a.request.Owner:",
+			new: "case false:",
+		}},
+		pkg: ".", test: "TestGrantOfAnotherLock",
+	},
+	{
+		guard: "errors of Extend and Inspect wrap a sentinel", file: "internal/engine/errors.go",
+		without: "a caller cannot tell a server that is away from another failure",
+		edits: []edit{{
+			old: "if ended(ctx) != nil || slices.ContainsFunc(sentinels, isSentinel) {",
+			new: "if ended(ctx) != nil || isSentinel != nil {",
+		}},
+		pkg: ".", test: "TestErrorWithoutASentinel",
 	},
 	{
 		guard: "core: a waiter tries for a TTL", file: "internal/engine/contend.go",
