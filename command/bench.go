@@ -129,7 +129,7 @@ func (f *benchFlags) check() error {
 }
 
 func (f *benchFlags) run(ctx context.Context, a *app, urls []string) error {
-	urls, err := f.all(a, "bench", urls)
+	urls, err := f.all(ctx, a, "bench", urls)
 	if err != nil {
 		return err
 	}

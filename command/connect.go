@@ -35,7 +35,7 @@ func (c *connection) register(flags *pflag.FlagSet) {
 
 // locate returns the URL of the backend. The URL comes from --url or --url-file, else from
 // DLOCK_URL, else it is the default. locate reports the default on standard error.
-func (c *connection) locate(a *app) (raw string, err error) {
+func (c *connection) locate(ctx context.Context, a *app) (raw string, err error) {
 	byFlag, byFile := c.flags.Changed("url"), c.flags.Changed("url-file")
 	switch {
 	case byFlag && byFile:
@@ -45,7 +45,7 @@ func (c *connection) locate(a *app) (raw string, err error) {
 	case byFlag:
 		raw = c.url
 	case byFile:
-		raw, err = readURL(c.urlFile)
+		raw, err = readURL(ctx, c.urlFile)
 	default:
 		raw = a.getenv("DLOCK_URL")
 	}
@@ -58,10 +58,15 @@ func (c *connection) locate(a *app) (raw string, err error) {
 	return raw, err
 }
 
-// readURL reads a URL from a file. Its error does not quote a URL in the place of the file.
-func readURL(path string) (string, error) {
-	text, err := os.ReadFile(path)
+// readURL reads a URL from a file. It ends with ctx, because the writer of a pipe may never come.
+// Its error does not quote a URL in the place of the file.
+func readURL(ctx context.Context, path string) (string, error) {
+	text, err := backend.Call(ctx, func(context.Context) ([]byte, error) {
+		return os.ReadFile(path)
+	})
 	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
 	case err != nil && isURL(path):
 		return "", usagef("--url-file takes a file, not a URL: %s", urlPlace)
 	case err != nil:
@@ -110,7 +115,7 @@ func ttlOf(raw string, fallback time.Duration) (time.Duration, error) {
 
 // open connects to the backend that the flags name.
 func (c *connection) open(ctx context.Context, a *app) (*dlock.Client, error) {
-	raw, err := c.locate(a)
+	raw, err := c.locate(ctx, a)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func newElect(a *app) *cobra.Command {
 // stand executes dlock elect. It returns an error after which another attempt is useless, or the
 // signal that ended it. It reads the URL only once, because a file such as a pipe has it only once.
 func (f *lockFlags) stand(ctx context.Context, a *app, name string, argv []string) error {
-	raw, err := f.locate(a)
+	raw, err := f.locate(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -48,6 +48,9 @@ func (f *lockFlags) stand(ctx context.Context, a *app, name string, argv []strin
 		case isFinal(err, hasRun):
 			return err
 		case interrupt != nil: // the command has ended, by itself or by the signal
+			if errors.Is(err, dlock.ErrLost) { // or because of the loss, later
+				a.say("%s", naming(name, message(err)))
+			}
 			return interrupted{interrupt.(syscall.Signal)}
 		}
 		if time.Since(began) > maxStand {

@@ -66,6 +66,16 @@ type interrupted struct{ signal syscall.Signal }
 
 func (e interrupted) Error() string { return "ended by a signal: " + e.signal.String() }
 
+// seen is an error whose text is on standard error already.
+type seen struct{ error }
+
+func (e seen) Unwrap() error { return e.error }
+
+func isSeen(err error) bool {
+	_, ok := errors.AsType[seen](err)
+	return ok
+}
+
 // usagef returns an error of the command line.
 func usagef(format string, args ...any) error {
 	return &exitError{code: exitUsage, err: fmt.Errorf(format, args...)}
@@ -112,5 +122,35 @@ func message(err error) string {
 		return ""
 	}
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
-	return strings.ReplaceAll(strings.Join(lines, "; "), "dlock: ", "")
+	return withoutProgram(strings.Join(lines, "; "))
+}
+
+// withoutProgram removes the name of the program where an error of the library begins. A name in
+// quotes, or the meta of a holder, can have the same text.
+func withoutProgram(text string) string {
+	const program = "dlock: "
+	var b strings.Builder
+	isQuoted, isStart := false, true
+	for text != "" {
+		if !isQuoted && isStart && strings.HasPrefix(text, program) {
+			text = text[len(program):]
+			continue
+		}
+		n := 1
+		switch {
+		case isQuoted && text[0] == '\\' && len(text) > 1:
+			n = 2
+		case text[0] == '"':
+			isQuoted = !isQuoted
+		}
+		isStart = text[0] == '(' || text[0] == ' ' && endsClause(b.String())
+		b.WriteString(text[:n])
+		text = text[n:]
+	}
+	return b.String()
+}
+
+// endsClause reports whether an error may begin after text and a space.
+func endsClause(text string) bool {
+	return strings.HasSuffix(text, ":") || strings.HasSuffix(text, ";")
 }

@@ -784,3 +784,30 @@ func TestGuardDoesNotShowTheCommand(t *testing.T) {
 	p.write("end")
 	p.code(0)
 }
+
+// A lock that is lost during a minimum hold is reported: another host may run the job again.
+func TestLossDuringAMinimumHoldIsReported(t *testing.T) {
+	t.Parallel()
+	url, name := testenv.Redis(t).URL, nameFor(t)
+	p := startDlock(t, url, "try", "-v", "--min-hold", "1h", name, "--", "sh", "-c", "exit 3")
+	p.noted("keeping")
+	breakLock(t, url, name)
+	p.noted("another holder may have it")
+	p.code(3)
+}
+
+// The reason why a command does not run is shown before the end of a minimum hold.
+func TestFailedStartIsReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "job")
+	if err := os.WriteFile(script, []byte("#!/nonexistent/shell\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := startDlock(t, fileURL(t), "try", "--min-hold", "1h", "x", "--", script)
+	p.noted("was not found")
+	p.send(syscall.SIGTERM)
+	p.code(exitSignal + int(syscall.SIGTERM))
+	if n := strings.Count(p.stderr.text(), "was not found"); n != 1 {
+		t.Errorf("the reason is shown %d times: %s", n, p.stderr.text())
+	}
+}

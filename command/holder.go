@@ -23,6 +23,10 @@ import (
 // or has lost. If the server does not answer, the TTL frees the lock.
 const partingWait = time.Second
 
+// parting is how long before the end of a minimum hold dlock unlocks if there is a maximum hold.
+// The library keeps the lock until the end.
+const parting = 100 * time.Millisecond
+
 // holder holds one lock for one command.
 type holder struct {
 	*app
@@ -35,9 +39,13 @@ type holder struct {
 	// outer is a holder of the lock under which dlock itself runs, or nil. dlock must not wait for
 	// it.
 	outer *backend.Holder
+	// minEnd is the end of the minimum hold.
+	minEnd time.Time
 	// held is true if the lock was held until the command had ended. Then close waits until the
 	// lock is released, and otherwise for partingWait at most.
 	held bool
+	// isKept is true if close has to release the lock at minEnd.
+	isKept bool
 
 	interrupt os.Signal // a signal that ends dlock after the command has ended, or nil
 	forwarded os.Signal // see supervisor
@@ -72,6 +80,7 @@ func (h *holder) acquire(ctx context.Context, raw string) (err error) {
 	if h.lease, err = h.lock(ctx); err != nil {
 		return h.within(ctx, h.notAcquired(err))
 	}
+	h.minEnd = time.Now().Add(h.flags.minHold)
 	return h.freshen(unlimited)
 }
 
@@ -250,7 +259,7 @@ func (h *holder) hold(path string, argv []string) error {
 	h.signals.add(guard.Relayed)
 	job, err := guard.Start(h.command(path, argv), h.jobEnd())
 	if err != nil {
-		return errors.Join(err, h.unlock())
+		return h.notRun(err)
 	}
 	lost := h.supervise(job)
 	code, sig, key := job.End()
@@ -269,7 +278,7 @@ func (h *holder) hold(path string, argv []string) error {
 	job.Leave(h.flags.leave || h.flags.onLost == onLostContinue)
 	defer job.Close(partingWait) // while the lock is released, the guard ends
 	if failed := job.Failure(); failed != nil && lost == nil {
-		return errors.Join(failed, h.unlock())
+		return h.notRun(failed)
 	}
 	if lost == nil {
 		h.tell("%s ended, freeing %q", argv[0], h.name)
@@ -288,6 +297,17 @@ func (h *holder) hold(path string, argv []string) error {
 		return &exitError{code: code}
 	}
 	return nil
+}
+
+// notRun unlocks after a command that did not run, and returns the reason. The user does not have
+// to wait for the end of a minimum hold to see it.
+func (h *holder) notRun(reason error) error {
+	err := errors.Join(reason, h.unlock())
+	if h.isKept {
+		h.say("%s", message(err))
+		return seen{err}
+	}
+	return err
 }
 
 // fate describes the end of a guard that is lost.
@@ -351,11 +371,22 @@ func (h *holder) supervise(job *guard.Guard) error {
 	return nil
 }
 
-// unlock releases the lock. It returns an error only if the release finds that the lock was lost. A
-// release without an answer is reported, but it is no failure of the command.
+// unlock releases the lock, or leaves that to close if the minimum hold is not over. It returns an
+// error only if the lock was lost.
 func (h *holder) unlock() error {
 	h.held = true
 	h.drain()
+	if time.Until(h.minEnd) > 0 && h.lease.Err() == nil {
+		h.isKept = true
+		h.tell("keeping %q until --min-hold is over", h.name)
+		return nil
+	}
+	return h.release()
+}
+
+// release releases the lock. It returns an error only if the release finds that the lock was lost.
+// A release without an answer is reported, but it is no failure of the command.
+func (h *holder) release() error {
 	err := h.signals.during(context.Background(), h.lease.Unlock)
 	if signal, ok := errors.AsType[interrupted](err); ok {
 		h.held, h.interrupt = false, signal.signal
@@ -371,16 +402,46 @@ func (h *holder) unlock() error {
 		return err
 	case err != nil:
 		h.say("%s: the lock is freed by its TTL", message(err))
-	case h.flags.minHold > 0:
-		h.tell("keeping %q until --min-hold is over", h.name)
 	}
 	return nil
 }
 
-// close closes the client, which frees a queue entry, a lost lock, or a lock that --min-hold has
-// kept. A signal ends the wait, and the TTL then frees them.
+// keep waits for the end of the minimum hold, and then releases the lock. It reports a loss,
+// because another holder may begin. It returns false if a signal came first: the TTL then frees the
+// lock.
+func (h *holder) keep() bool {
+	end := h.minEnd
+	if h.flags.maxHold > 0 {
+		end = end.Add(-parting) // if both holds are as long, the lease must not end first
+	}
+	over := time.NewTimer(time.Until(end))
+	defer over.Stop()
+	for h.drain(); h.interrupt == nil; {
+		select {
+		case <-h.lease.Lost():
+			h.held = false
+			h.say("%q: %s: another holder may have it before --min-hold is over",
+				h.name, message(h.lease.Err()))
+			return true
+		case <-over.C:
+			if lost := h.release(); lost != nil {
+				h.say("%q: %s", h.name, message(lost))
+			}
+			return true
+		case sig := <-h.signals:
+			if slices.Contains(guard.Interrupts, sig) {
+				h.interrupt = sig
+			}
+		}
+	}
+	h.say("%q: not freed in good order: %v", h.name, h.interrupt)
+	return false
+}
+
+// close releases a lock that --min-hold has kept, and closes the client, which frees a queue entry
+// or a lost lock. A signal ends the wait, and the TTL then frees them.
 func (h *holder) close() {
-	if h.client == nil {
+	if h.client == nil || h.isKept && !h.keep() {
 		return
 	}
 	closed := make(chan error, 1)

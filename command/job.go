@@ -5,15 +5,28 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 
 	"github.com/dlock-go/dlock/command/internal/guard"
 )
 
+// defaultPath is where sh finds commands without PATH, as after env -i.
+var defaultPath = []string{
+	"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
+}
+
 // lookCommand finds a command as sh does, so that a misspelt command fails before dlock waits for
 // the lock. Unlike package exec, it accepts a command in "." if PATH names that directory.
 func lookCommand(name string) (path string, err error) {
 	path, err = exec.LookPath(name)
+	if _, hasPath := os.LookupEnv("PATH"); !hasPath && filepath.Base(name) == name {
+		for _, dir := range defaultPath {
+			if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+				return found, nil
+			}
+		}
+	}
 	if err == nil || errors.Is(err, exec.ErrDot) {
 		return path, nil
 	}

@@ -256,3 +256,18 @@ func TestElectIsStopped(t *testing.T) {
 		}
 	}
 }
+
+// A command that has handled a signal leads on. If its lock is lost later, dlock says so before it
+// ends with the signal.
+func TestElectReportsTheLossAfterASignal(t *testing.T) {
+	t.Parallel()
+	url, name := testenv.Redis(t).URL, nameFor(t)
+	p := startDlock(t, url, "elect", name, "--", "sh", "-c",
+		`trap "echo reloaded" HUP; echo in; while :; do sleep 0.1; done`)
+	p.expect("in")
+	p.send(syscall.SIGHUP)
+	p.expect("reloaded")
+	breakLock(t, url, name)
+	p.code(exitSignal + int(syscall.SIGHUP))
+	p.noted("lost")
+}

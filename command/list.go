@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -207,8 +208,7 @@ func frame(table []byte, width, height int) []byte {
 	}
 	picture := []byte(home)
 	for _, line := range lines {
-		runes := bytes.Runes(bytes.TrimSuffix(line, []byte("\n")))
-		picture = append(picture, string(runes[:min(len(runes), width)])...)
+		picture = append(picture, cut(strings.TrimSuffix(string(line), "\n"), width)...)
 		picture = append(picture, eraseLine+"\r\n"...)
 	}
 	return append(picture, eraseBelow...)

@@ -22,6 +22,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -51,14 +52,30 @@ func run(ctx context.Context, args []string, stdin, stdout, stderr *os.File, env
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, messages: stderr, env: env}
 	root := newRoot(a)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
+	help := &checkedWriter{w: a.stdout}
+	root.SetOut(help)
 	err := root.ExecuteContext(ctx)
-	if line := message(err); line != "" {
-		last := startNotes(a.stderr)
-		a.messages = last
+	if err == nil {
+		err = help.err
+	}
+	if line := message(err); line != "" && !isSeen(err) {
+		end := a.takeNotes()
 		a.say("%s", line)
-		last.close()
+		end()
 	}
 	return err
+}
+
+// checkedWriter keeps the first error of a writer: the help functions of cobra drop it.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(text []byte) (n int, err error) {
+	n, err = c.w.Write(text)
+	c.err = cmp.Or(c.err, err)
+	return n, err
 }
 
 // app has the standard streams and the environment of the process, for every subcommand.

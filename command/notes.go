@@ -19,6 +19,14 @@ type notes struct {
 // maxNotes is how many messages can wait to be written. Further messages are dropped.
 const maxNotes = 256
 
+// takeNotes lets all messages of a go through notes until end is called, which waits until they are
+// written.
+func (a *app) takeNotes() (end func()) {
+	messages := startNotes(a.stderr)
+	a.messages = messages
+	return func() { messages.close(); a.messages = a.stderr }
+}
+
 func startNotes(w io.Writer) *notes {
 	if !signal.Ignored(syscall.SIGPIPE) { // SIGPIPE would end dlock if w is closed
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -291,3 +291,79 @@ func TestClosedStandardError(t *testing.T) {
 	p.expect("in", "there")
 	p.code(5)
 }
+
+// Without a URL dlock says which one it uses. A standard error that nothing reads does not keep
+// the command from running.
+func TestUnreadStandardErrorWithoutURL(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(t *testing.T, read, write *os.File){
+		"closed": func(_ *testing.T, read, _ *os.File) { closeAll(read) },
+		"full":   func(t *testing.T, _, write *os.File) { t.Helper(); fillPipe(t, write) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			read, write := pipes(t)
+			prepare(t, read, write)
+			cmd := dlockCommand(t.Context(), []string{"XDG_STATE_HOME=" + t.TempDir()},
+				"run", "x", "--", "sh", "-c", "echo in; exit 5")
+			input, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := launchTo(t, cmd, input, write)
+			p.expect("in")
+			p.code(5)
+		})
+	}
+}
+
+// A candidate whose standard error is full stands again.
+func TestElectOutlivesUnreadStandardError(t *testing.T) {
+	t.Parallel()
+	_, write := pipes(t)
+	fillPipe(t, write)
+	cmd := dlockCommand(t.Context(), on(fileURL(t)), "elect", "x", "--", "echo", "leading")
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := launchTo(t, cmd, input, write)
+	p.expect("leading", "leading")
+	p.send(syscall.SIGTERM)
+	p.code(exitSignal + int(syscall.SIGTERM))
+}
+
+// A subcommand that waits for the writer of --url-file ends with the first signal.
+func TestSignalWhileReadingTheURL(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"status", "x"}, {"ls"}, {"break", "--yes", "x"}} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Parallel()
+			pipe := filepath.Join(t.TempDir(), "url")
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := startDlock(t, "", append(args, "--url-file", pipe)...)
+			// Without a reader this fails. As long as it is open, the reader waits for text.
+			fd, err := -1, error(syscall.ENXIO)
+			for end := time.Now().Add(patience); errors.Is(err, syscall.ENXIO); {
+				if time.Now().After(end) {
+					t.Fatal("dlock does not read the file")
+				}
+				time.Sleep(time.Millisecond)
+				fd, err = syscall.Open(pipe, syscall.O_WRONLY|syscall.O_NONBLOCK, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer syscall.Close(fd)
+			p.send(syscall.SIGTERM)
+			select {
+			case <-p.ended:
+				p.code(exitSignal + int(syscall.SIGTERM))
+			case <-time.After(patience):
+				t.Error("dlock goes on after the signal")
+			}
+		})
+	}
+}

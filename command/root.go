@@ -29,7 +29,6 @@ this machine, except on Windows, which has no locks in files.`,
 	root.SetFlagErrorFunc(explain)
 	root.SetHelpCommand(newHelp(root))
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.AddCommand(
 		newRun(a), newTry(a), newElect(a),

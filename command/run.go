@@ -64,6 +64,7 @@ func newLockCommand(a *app, f *lockFlags, name, short, long string) *cobra.Comma
 		ValidArgsFunction:     completeCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, argv, _ := splitCommand(cmd, args)
+			defer a.takeNotes()()
 			if f.elect {
 				return f.stand(cmd.Context(), a, name, argv)
 			}
@@ -114,7 +115,7 @@ func completeCommand(
 
 // run executes dlock run and dlock try.
 func (f *lockFlags) run(ctx context.Context, a *app, name string, argv []string) error {
-	raw, err := f.locate(a)
+	raw, err := f.locate(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -134,9 +135,6 @@ func (f *lockFlags) runOnce(
 	if err != nil {
 		return nil, err
 	}
-	messages := startNotes(a.stderr)
-	defer func() { messages.close(); a.messages = a.stderr }()
-	a.messages = messages
 	h := &holder{
 		app: a, flags: f, name: name,
 		signals: openInbox(), renewed: make(chan struct{}, 1),
@@ -149,7 +147,8 @@ func (f *lockFlags) runOnce(
 	if sig := h.signals.end(); sig != nil {
 		h.interrupt = sig
 	}
-	if h.interrupt != nil && (err == nil || f.minHold > 0 && isOwnEnd(err, h.interrupt)) {
+	if h.interrupt != nil &&
+		(err == nil || f.minHold > 0 && (isOwnEnd(err, h.interrupt) || isSeen(err))) {
 		err = interrupted{h.interrupt.(syscall.Signal)}
 	}
 	return cmp.Or(h.interrupt, h.forwarded), err

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -755,6 +756,8 @@ func TestClosedStandardOutput(t *testing.T) {
 		// Go opens /dev/null in the place of a closed standard stream.
 		{`"$@" ls >&-`, 0, ""},
 		{`"$@" ls >/dev/full`, exitNo, full},
+		{`"$@" help run >/dev/full`, exitNo, full},
+		{`"$@" run --help >/dev/full`, exitNo, full},
 		{`"$@" ls --json >/dev/full`, exitNo, full},
 		{`"$@" status x >/dev/full`, exitNo, full},
 		{`"$@" status --json x >/dev/full`, exitNo, full},
@@ -982,5 +985,36 @@ func TestTTLAboveTheServersMost(t *testing.T) {
 	got := dlockRun(t, on(url), "run", "--ttl", "1000h", nameFor(t), "--", "true")
 	if got.code != exitUnsupported || !strings.Contains(got.stderr, "719h59m58s") {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+}
+
+// A command is found as sh finds it: a script whose name begins with a dash is no option of sh, and
+// without PATH the usual directories are searched.
+func TestCommandIsFoundAsByShells(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	script := filepath.Join(dir, "-x")
+	if err := os.WriteFile(script, []byte("echo \"script $1\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		path string
+		argv []string
+		want string
+	}{
+		{"PATH=.:/usr/bin:/bin", []string{"-x", "one"}, "script one\n"},
+		{"", []string{"echo", "found"}, "found\n"},
+	} {
+		cmd := dlockCommand(t.Context(), nil, append([]string{"run", "x", "--"}, row.argv...)...)
+		cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool {
+			return strings.HasPrefix(v, "PATH=")
+		})
+		cmd.Dir, cmd.Env = dir, append(cmd.Env, on(fileURL(t))[0])
+		if row.path != "" {
+			cmd.Env = append(cmd.Env, row.path)
+		}
+		if out, err := cmd.Output(); err != nil || string(out) != row.want {
+			t.Errorf("%s %s: %q, %v, want %q", row.path, row.argv, out, err, row.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"crypto/rand"
 	"os"
 	"path/filepath"
@@ -18,10 +19,12 @@ func (s *sources) register(flags *pflag.FlagSet) {
 }
 
 // all returns the URLs of the command line, or the URL of the environment if there are none.
-func (s *sources) all(a *app, command string, words []string) ([]string, error) {
+func (s *sources) all(
+	ctx context.Context, a *app, command string, words []string,
+) ([]string, error) {
 	urls := append(append([]string{}, words...), s.urls...)
 	for _, file := range s.files {
-		url, err := readURL(file)
+		url, err := readURL(ctx, file)
 		if err != nil {
 			return nil, err
 		}

@@ -465,7 +465,8 @@ func stopSet() (set unix.Sigset_t) {
 	return set
 }
 
-// The command inherits the blocked signals of dlock, and none that dlock has blocked for the guard.
+// The command inherits a blocked SIGTSTP, as under flock, and no signal that dlock has blocked for
+// the guard. Signals for which the Go runtime has a handler may be unblocked, such as SIGTERM.
 func TestCommandInheritsBlockedSignals(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread()
@@ -686,6 +687,10 @@ func TestFrameFitsTerminal(t *testing.T) {
 	got := string(frame(table, 7, 4))
 	want := "\x1b[HNAME  H\x1b[K\r\nä     m\x1b[K\r\n... and\x1b[K\r\n\x1b[J"
 	if got != want {
+		t.Errorf("frame is %q, want %q", got, want)
+	}
+	got = string(frame([]byte("漢字漢字 x\n"), 7, 4)) // each of them has two columns
+	if want := "\x1b[H漢字漢\x1b[K\r\n\x1b[J"; got != want {
 		t.Errorf("frame is %q, want %q", got, want)
 	}
 }

@@ -70,7 +70,7 @@ cannot be reached. The other URLs are verified in any case.`,
 }
 
 func (f *verifyFlags) run(ctx context.Context, a *app, urls []string) error {
-	urls, err := f.all(a, "verify", urls)
+	urls, err := f.all(ctx, a, "verify", urls)
 	switch {
 	case err != nil:
 		return err

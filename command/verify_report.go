@@ -203,8 +203,17 @@ func width(screen *os.File) int {
 	return width
 }
 
-// cut returns the first n characters of s.
-func cut(s string, n int) string {
-	runes := []rune(s)
-	return string(runes[:min(len(runes), max(n, 0))])
+// cut returns the beginning of line that is at most n columns wide. Wide characters begin with
+// those of Hangul; characters of no width count as one column.
+func cut(line string, n int) string {
+	const firstWide = '\u1100'
+	for i, r := range line {
+		if n--; r >= firstWide {
+			n--
+		}
+		if n < 0 {
+			return line[:i]
+		}
+	}
+	return line
 }

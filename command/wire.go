@@ -27,6 +27,19 @@ type holderJSON struct {
 	TTL   int64     `json:"ttl_ms"` // -1 if unknown
 }
 
+// shownTime returns t in UTC. A year that JSON cannot show is of a damaged record, which must not
+// hide the other locks: it becomes the nearest year.
+func shownTime(t time.Time) time.Time {
+	first, last := time.Time{}, time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+	switch t = t.UTC(); {
+	case t.Before(first):
+		return first
+	case t.After(last):
+		return last
+	}
+	return t
+}
+
 // writeLock writes a lock as JSON on one line.
 func writeLock(w io.Writer, info *backend.Info) error {
 	lock := lockJSON{
@@ -40,7 +53,7 @@ func writeLock(w io.Writer, info *backend.Info) error {
 		}
 		lock.Holders = append(lock.Holders, holderJSON{
 			Owner: h.Owner, Meta: h.Meta, Fence: strconv.FormatUint(h.Fence, 10),
-			Since: h.Since.UTC(), TTL: ttl,
+			Since: shownTime(h.Since), TTL: ttl,
 		})
 	}
 	return writeJSON(w, lock)

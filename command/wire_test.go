@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"os"
 	"reflect"
 	"strings"
@@ -51,6 +52,35 @@ func TestFieldsInJSONAreDocumented(t *testing.T) {
 			if name == "" || !strings.Contains(string(text), "`"+name+"`") {
 				t.Errorf("docs/command.md does not explain %q of %T", name, object)
 			}
+		}
+	}
+}
+
+// A record with a year that JSON cannot show does not hide the other locks.
+func TestStrangeYearsAreShown(t *testing.T) {
+	t.Parallel()
+	for year, want := range map[int]string{-5: "0001-01-01T", 20000: "9999-12-31T"} {
+		var got strings.Builder
+		err := writeLock(&got, &backend.Info{Key: "x", Holders: []backend.Holder{
+			{Since: time.Date(year, time.May, 1, 0, 0, 0, 0, time.UTC)},
+		}})
+		if err != nil || !strings.Contains(got.String(), want) {
+			t.Errorf("year %d: %s, %v, want %s", year, &got, err, want)
+		}
+	}
+}
+
+// The name of the program is removed where an error begins, and not from names and metas.
+func TestMessagesNameTheLock(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`dlock: lock "x": dlock: lock not acquired`: `lock "x": lock not acquired`,
+		`"dlock: a": held by dlock: web`:            `"dlock: a": held by dlock: web`,
+		`dlock: lock "a\": dlock: b": dlock: lost`:  `lock "a\": dlock: b": lost`,
+		"dlock: one\ndlock: two (dlock: lost)":      "one; two (lost)",
+	} {
+		if got := message(errors.New(text)); got != want {
+			t.Errorf("message of %s: %s, want %s", text, got, want)
 		}
 	}
 }

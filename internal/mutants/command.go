@@ -850,7 +850,7 @@ var commandMutants = []mutant{
 		guard: "command: a signal during --min-hold is not forgotten", file: "command/run.go",
 		without: "a loop around dlock goes on after Ctrl-C",
 		edits: []edit{{
-			old: "if h.interrupt != nil && (err == nil ||", new: "if false && (err == nil ||",
+			old: "if h.interrupt != nil &&\n\t\t(err", new: "if false &&\n\t\t(err",
 		}},
 		pkg: "command", test: "TestMinHoldIsInterrupted",
 	},
@@ -1375,5 +1375,64 @@ var commandMutants = []mutant{
 			old: "if hasCode || exitCode(err) != exitUnavailable ||", new: "if hasCode ||",
 		}},
 		pkg: "command", test: "TestWaitIsNoCauseOfAWrongURL",
+	},
+	{
+		guard: "command: messages of the start delay nothing", file: "command/run.go",
+		without: "without a URL, a job does not run if nothing reads its standard error",
+		edits:   []edit{{old: "defer a.takeNotes()()", new: ""}},
+		pkg:     "command", test: "TestUnreadStandardErrorWithoutURL",
+	},
+	{
+		guard: "command: a candidate whose messages nothing reads stands again",
+		file:  "command/run.go", without: "no leader arises any more",
+		edits: []edit{{old: "defer a.takeNotes()()", new: ""}},
+		pkg:   "command", test: "TestElectOutlivesUnreadStandardError",
+	},
+	{
+		guard: "command: elect reports the loss after a signal", file: "command/elect.go",
+		without: "a candidate disappears, and its lost lock is not mentioned",
+		edits: []edit{{
+			old: "if errors.Is(err, dlock.ErrLost) { // or because of the loss, later",
+			new: "if false {",
+		}},
+		pkg: "command", test: "TestElectReportsTheLossAfterASignal",
+	},
+	{
+		guard: "command: a loss during a minimum hold is reported", file: "command/holder.go",
+		without: "a job that must run once runs twice, without a message",
+		edits:   []edit{{old: "case <-h.lease.Lost():", new: "case <-(chan struct{})(nil):"}},
+		pkg:     "command", test: "TestLossDuringAMinimumHoldIsReported",
+	},
+	{
+		guard: "command: a failed start is reported at once", file: "command/holder.go",
+		without: "the reason appears after the minimum hold, or never",
+		edits: []edit{{
+			old: "\tif h.isKept {\n\t\th.say", new: "\tif false {\n\t\th.say",
+		}},
+		pkg: "command", test: "TestFailedStartIsReportedAtOnce",
+	},
+	{
+		guard: "command: reading the URL ends with a signal", file: "command/connect.go",
+		without: "Ctrl-C has no effect while a pipe or a network file system is silent",
+		edits: []edit{{
+			old: "text, err := backend.Call(ctx, func",
+			new: "text, err := backend.Call(context.Background(), func",
+		}},
+		pkg: "command", test: "TestSignalWhileReadingTheURL",
+	},
+	{
+		guard: "command: a damaged record hides no lock", file: "command/wire.go",
+		without: "ls --json ends at a record with a year that JSON cannot show",
+		edits:   []edit{{old: "Since: shownTime(h.Since)", new: "Since: h.Since.UTC()"}},
+		pkg:     "command", test: "TestStrangeYearsAreShown",
+	},
+	{
+		guard: "command: a script is no option of sh", file: "command/internal/guard/job_unix.go",
+		without: "another file is executed than the one that was found",
+		edits: []edit{{
+			old: "if strings.HasPrefix(path, \"-\") {",
+			new: "if strings.HasPrefix(path, \"-\") && false {",
+		}},
+		pkg: "command", test: "TestCommandIsFoundAsByShells",
 	},
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -76,12 +77,20 @@ func (j *job) start() *StartError {
 	err := j.execute(path, args)
 	if errors.Is(err, syscall.ENOEXEC) {
 		j.giveTerminalBack() // otherwise sh would not get it, and would stop when it reads
-		err = j.execute("/bin/sh", append([]string{"sh", path}, args[1:]...))
+		err = j.execute("/bin/sh", append([]string{"sh", asFile(path)}, args[1:]...))
 	}
 	if err != nil {
 		return CannotRun(args[0], &os.PathError{Op: "exec", Path: path, Err: err})
 	}
 	return nil
+}
+
+// asFile returns path in a form that sh does not take for an option.
+func asFile(path string) string {
+	if strings.HasPrefix(path, "-") {
+		return "./" + path
+	}
+	return path
 }
 
 // execute starts a process. The process has the terminal at once if dlock is in the foreground, and
