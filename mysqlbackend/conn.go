@@ -106,6 +106,10 @@ type conn struct {
 	isLeft   bool // the server has reported that it is read-only, or see abandon
 }
 
+// isProxied reports whether the server knows the connection by another number than the one in its
+// greeting, which has 32 bits.
+func (c *conn) isProxied(number uint64) bool { return uint32(number) != c.socket.head.number }
+
 // abandon closes the connection after a panic of the client library. The pool drops it.
 func (c *conn) abandon() {
 	c.isLeft = true

@@ -75,9 +75,12 @@
 // end of the holder's term. The statement that releases a lock also returns the connection of the
 // first waiter. If there is one, KILL QUERY ends its sleep; an uncontended pair of Lock and
 // Unlock costs two statements. Waking needs no privilege if all processes are the same user.
-// Otherwise only the check once a second remains. The same holds behind a proxy that multiplexes
-// connections, and between the nodes of a Galera cluster. There notify=poll is better. Clients with
-// and without notify=poll can share names: each of them wakes the waiters of the others.
+// Otherwise only the check once a second remains. The same holds between the nodes of a Galera
+// cluster. There notify=poll is better. Clients with and without notify=poll can share names: each
+// of them wakes the waiters of the others. Behind a proxy that numbers the connections itself, KILL
+// QUERY could interrupt another program: the driver detects such a proxy when it is opened by URL,
+// sends no KILL, and polls as on MariaDB. For a lent database it cannot detect the proxy: let
+// all clients have notify=poll there.
 //
 // On MariaDB the first waiter does not sleep in the server: a KILL QUERY of one SLEEP can stop
 // all others, and itself, for two seconds. It polls the row instead, after pauses of 1 ms that

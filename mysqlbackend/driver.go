@@ -39,6 +39,7 @@ type driver struct {
 	queue        *queue
 	changes      *changes
 	turns        *turns
+	maxRoster    int           // bytes
 	bell         string        // a random name of the driver, "" if it polls; see turns.go
 	sweeping     atomic.Bool   // a sweep is under way
 	rowWaiters   chan struct{} // has a value for each connection that waits for locked rows
@@ -71,6 +72,7 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	s, err := d.probe(ctx)
 	d.keys = newKeys(&s, opts.Table)
 	d.queue = newQueue(p, &s)
+	d.maxRoster = int(min(maxRoster, s.maxPacket/4))
 	d.caps = backend.Capabilities{
 		Modes:   backend.Exclusive,
 		Fencing: backend.FenceDurable,

@@ -20,6 +20,7 @@ const (
 	errLockWait    = 1205 // ER_LOCK_WAIT_TIMEOUT
 	errDeadlock    = 1213 // ER_LOCK_DEADLOCK
 	errNoColumn    = 1054 // ER_BAD_FIELD_ERROR
+	errPacket      = 1153 // ER_NET_PACKET_TOO_LARGE: the server has not read the statement
 	errInterrupted = 1317 // ER_QUERY_INTERRUPTED
 	errTimedOut    = 3024 // ER_QUERY_TIMEOUT
 	errNoWait      = 3572 // ER_LOCK_NOWAIT; MariaDB answers errLockWait
@@ -53,12 +54,14 @@ var refusals = []uint16{
 	1142, // ER_TABLEACCESS_DENIED_ERROR
 	1143, // ER_COLUMNACCESS_DENIED_ERROR
 	1146, // ER_NO_SUCH_TABLE
+	errPacket,
 	1203, // ER_TOO_MANY_USER_CONNECTIONS
 	errLockWait,
 	errDeadlock,
 	errNoWait,
 	1226, // ER_USER_LIMIT_REACHED
 	1227, // ER_SPECIFIC_ACCESS_DENIED_ERROR
+	1301, // ER_WARN_ALLOWED_PACKET_OVERFLOWED: a roster would be longer than a packet
 	1290, // ER_OPTION_PREVENTS_STATEMENT: read-only
 	1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
 	1836, // ER_READ_ONLY_MODE

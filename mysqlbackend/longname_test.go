@@ -133,3 +133,35 @@ func useRoster(t *testing.T, d *driver, g *backend.Grant) {
 	raw.Release(t, d, g)
 	raw.WantIs(t, "Break", d.Break(t.Context(), g.Key, ""), backend.ErrNotHeld)
 }
+
+// TestTablesWithoutTheirKey has tables in which two names can share a row.
+func TestTablesWithoutTheirKey(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := server(t)
+			db := database(t, s, "")
+			for table, change := range map[string]string{
+				"partkey": "DROP PRIMARY KEY, ADD PRIMARY KEY (name(255))",
+				"addkey":  "ADD UNIQUE KEY another (name(100), owner)",
+				"nokey":   "DROP PRIMARY KEY",
+				"plain2":  "",
+			} {
+				do(t, db, "DROP TABLE IF EXISTS "+table)
+				do(t, db, Schema(table))
+				want := error(nil)
+				if change != "" {
+					do(t, db, "ALTER TABLE "+table+" "+change)
+					want = backend.ErrConflict
+				}
+				url := "mysql://root@" + s.Addr + "/dlock?timeout=30s&table=" + table
+				d, err := testenv.Open(t.Context(), url)
+				raw.WantIs(t, "Open with "+table, err, want)
+				if err == nil {
+					_ = d.Close()
+				}
+			}
+		})
+	}
+}

@@ -16,7 +16,16 @@ import (
 func TestMariaDBKillsNoQuery(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewMariaDB(t)
-	holder, waiter, db := openURL(t, s.URL), openURL(t, s.URL), database(t, s, "")
+	if n := killsOfHandoffs(t, s, s.URL); n != 0 {
+		t.Errorf("%d KILL for 10 hand-offs", n)
+	}
+}
+
+// killsOfHandoffs lets one driver of url pass ten locks to a waiter of another driver. It returns
+// how many KILLs the server has executed meanwhile.
+func killsOfHandoffs(t *testing.T, s *testenv.Server, url string) int {
+	t.Helper()
+	holder, waiter, db := openURL(t, url), openURL(t, url), database(t, s, "")
 	before := status(t, db, "Com_kill")
 	for range 10 {
 		g := acquire(t, holder, raw.Request(t, time.Hour))
@@ -32,9 +41,7 @@ func TestMariaDBKillsNoQuery(t *testing.T) {
 		raw.Release(t, holder, g)
 		raw.Release(t, waiter, <-granted)
 	}
-	if n := status(t, db, "Com_kill") - before; n != 0 {
-		t.Errorf("%d KILL for 10 hand-offs", n)
-	}
+	return status(t, db, "Com_kill") - before
 }
 
 // waitToEnd acquires the lock of req, and fails the test if a Wait lasts until its limit.

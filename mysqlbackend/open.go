@@ -160,6 +160,9 @@ type server struct {
 	convertsText                       bool
 	isDurable                          bool  // a crash of the host loses no answered commit
 	lockWait                           int64 // innodb_lock_wait_timeout in seconds
+	connection                         uint64
+	maxPacket                          int64 // max_allowed_packet in bytes
+	isProxied                          bool  // a proxy numbers the connections
 	table                              shape
 }
 
@@ -167,7 +170,7 @@ type server struct {
 // and is a writer; the table exists with the right columns; and the user may use it. After an error
 // the server that it returns may be incomplete. Apart from creating the table, it changes nothing.
 func (d *driver) probe(ctx context.Context) (server, error) {
-	s, err := readServer(ctx, d.pools.main)
+	s, err := d.probeServer(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -186,6 +189,32 @@ func (d *driver) probe(ctx context.Context) (server, error) {
 	return s, d.probePrivileges(ctx)
 }
 
+// probeServer executes server.sql, and compares the number of the connection with the number in its
+// greeting. They differ behind a proxy that has connections of its own: there KILL QUERY, with the
+// server's number, would interrupt a connection of another program. The connections of a lent
+// database do not show their greetings.
+func (d *driver) probeServer(ctx context.Context) (server, error) {
+	if !d.pools.owned {
+		return readServer(ctx, d.pools.main)
+	}
+	made, err := d.pools.main.Conn(ctx)
+	if err != nil {
+		return server{}, interpretError(ctx, err)
+	}
+	defer made.Close()
+	s, err := readServer(ctx, made)
+	if err != nil {
+		return s, err
+	}
+	err = made.Raw(func(raw any) error {
+		if c, ok := raw.(*conn); ok {
+			s.isProxied = c.isProxied(s.connection)
+		}
+		return nil
+	})
+	return s, err
+}
+
 // readServer executes server.sql.
 func readServer(ctx context.Context, q querier) (server, error) {
 	found, err := query(ctx, q, scanServer, plain(serverSQL))
@@ -201,7 +230,7 @@ func readServer(ctx context.Context, q querier) (server, error) {
 // scanServer reads the row of server.sql.
 func scanServer(rows *sql.Rows) (s server, err error) {
 	return s, rows.Scan(&s.version, &s.database, &s.readOnly, &s.autocommit, &s.simultaneous,
-		&s.emptyIsNull, &s.convertsText, &s.lockWait)
+		&s.emptyIsNull, &s.convertsText, &s.lockWait, &s.connection, &s.maxPacket)
 }
 
 // variables returns the values of the server's variables that a statement shows.
@@ -286,7 +315,7 @@ func (d *driver) probeTable(ctx context.Context) (shape, error) {
 func (d *driver) columns(ctx context.Context) ([]column, error) {
 	return query(ctx, d.pools.main, func(rows *sql.Rows) (c column, err error) {
 		return c, rows.Scan(&c.name, &c.kind, &c.key, &c.engine)
-	}, plain(shapeSQL), d.opts.Table, d.opts.Table)
+	}, plain(shapeSQL), d.opts.Table, d.opts.Table, d.opts.Table)
 }
 
 // probePrivileges makes the server explain the statements. EXPLAIN needs the same privileges as

@@ -101,6 +101,8 @@ func (d *driver) renewBatch(ctx context.Context, r *renewals, indices []int) {
 //
 // A grant may still hold its row with a term that ends earlier than the new terms. Then the
 // statement has skipped the row as locked, and the row was unlocked afterwards.
+//
+// If the names are too long for one packet of the server, renewFree sends two statements.
 func (d *driver) renewFree(
 	ctx context.Context, r *renewals, indices []int,
 ) (locked, inRosters []int) {
@@ -109,6 +111,12 @@ func (d *driver) renewFree(
 	sent := time.Now()
 	out, err := exec(ctx, d.pools.renewals, withNames(d.text.renewFree, len(indices)),
 		slices.Concat(names, []any{len(names), micros, hasFences}, triples)...)
+	if hasNumber(err, errPacket) && len(indices) > 1 {
+		half := len(indices) / 2
+		locked, inRosters = d.renewFree(ctx, r, indices[:half])
+		others, otherRosters := d.renewFree(ctx, r, indices[half:])
+		return append(locked, others...), append(inRosters, otherRosters...)
+	}
 	var holders map[string]holder // nil: the statement has renewed all of them
 	if err == nil && out.changed != int64(len(indices)) {
 		holders, err = d.holders(ctx, names...)

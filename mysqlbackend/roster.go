@@ -23,7 +23,9 @@ import (
 const (
 	// maxEntries limits the holders and waiters of a name. Each change writes the whole roster.
 	maxEntries = 5000
-	// maxRoster limits the bytes of a roster, so that an answer has room for it; see maxAnswer.
+	// maxRoster limits the bytes of a roster, so that an answer has room for it; see maxAnswer. A
+	// statement with a roster has at most twice as many, and needs room in a packet of the server:
+	// driver.maxRoster is a quarter of a packet at most.
 	maxRoster = 4 << 20
 	// maxEditPause is the longest pause before an edition is repeated because another client was
 	// faster. The first repetition has no pause, and the pauses then grow from minEditPause.
@@ -128,7 +130,7 @@ func (d *driver) editRow(ctx context.Context, e *edition, row *rosterRow) (done 
 		setToken(live, before.token)
 		return true, nil
 	}
-	isFull := len(r) > maxEntries || len(after.text) > maxRoster
+	isFull := len(r) > maxEntries || len(after.text) > d.maxRoster
 	if isFull && len(after.text) > len(before.text) {
 		return true, d.editAlone(ctx, e, live)
 	}

@@ -63,12 +63,12 @@ func userLock(database, key string) string {
 // locker is a connection with user-level locks. It implements session.Conn. The locks end with the
 // connection, and no other session can free them.
 type locker struct {
-	db      *sql.DB // has this connection only
-	conn    *sql.Conn
-	link    *session.Link
-	mark    string // the name of a lock that this connection alone has
-	greeted uint32 // number of the connection in its greeting
-	once    sync.Once
+	db   *sql.DB // has this connection only
+	conn *sql.Conn
+	link *session.Link
+	mark string // the name of a lock that this connection alone has
+	made *conn
+	once sync.Once
 
 	// Prepared, a pair of Lock and Unlock takes three quarters of the time.
 	lock, unlock, prove, try *sql.Stmt
@@ -99,7 +99,7 @@ func (l *locker) connect(ctx context.Context, ttl time.Duration) (err error) {
 		if !ok {
 			return fmt.Errorf("%w: the client library is another one", backend.ErrUnsupported)
 		}
-		l.link, l.greeted = c.socket.Conn.(*session.Link), c.socket.head.number
+		l.link, l.made = c.socket.Conn.(*session.Link), c
 		return nil
 	})
 	if err != nil {
@@ -142,14 +142,13 @@ func (l *locker) check(ctx context.Context, ttl time.Duration) error {
 	}
 	var marked, advances bool
 	var silence int64
-	var number uint64
 	_, err = query(ctx, l.conn, func(rows *sql.Rows) (_ any, err error) {
-		return nil, rows.Scan(&marked, new(int), &advances, &silence, &number)
+		return nil, rows.Scan(&marked, new(int), &advances, &silence)
 	}, plain(sessionServerSQL), l.mark)
 	switch {
 	case err != nil:
 		return err
-	case uint32(number) != l.greeted: // a greeting has no more of it
+	case l.made.isProxied(found.connection):
 		return fmt.Errorf("%w: there is a pooler or proxy in front of the server, which can "+
 			"change the connection; connect to the server itself", backend.ErrUnsupported)
 	case !marked:

@@ -473,3 +473,18 @@ func openLocker(tb testing.TB, s *testenv.Server, ttl time.Duration) *locker {
 	tb.Cleanup(l.Close)
 	return l
 }
+
+// TestNoKillBehindAProxy opens a server through a proxy that numbers the connections itself. There
+// KILL QUERY would have the number of another program's connection: the waiter polls.
+func TestNoKillBehindAProxy(t *testing.T) {
+	t.Parallel()
+	s := testenv.NewMySQL(t)
+	proxy := testenv.NewImpostor(t, func(client net.Conn) { renumber(client, s.Addr) })
+	behind := strings.Replace(s.URL, s.Addr, proxy.Addr(), 1)
+	if n := killsOfHandoffs(t, s, behind); n != 0 {
+		t.Errorf("%d KILL behind the proxy", n)
+	}
+	if n := killsOfHandoffs(t, s, s.URL); n == 0 {
+		t.Error("no KILL without the proxy")
+	}
+}

@@ -60,7 +60,7 @@ func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error)
 	sent := time.Now()
 	var out outcome
 	if s.coming != nil {
-		out, err = exec(ctx, e.q, d.text.take(len(s.leaving)), takeArgs(e.key, &s)...)
+		out, err = exec(ctx, e.q, d.text.take(len(s.leaving)), d.takeArgs(e.key, &s)...)
 	} else {
 		out, err = exec(ctx, e.q, d.text.drop(len(s.leaving)), d.dropArgs(e.key, &s)...)
 	}
@@ -82,7 +82,7 @@ func (d *driver) trySwap(ctx context.Context, e *edition) (done bool, err error)
 }
 
 // takeArgs returns the parameters of roster-take.sql.
-func takeArgs(key string, s *swap) (args []any) {
+func (d *driver) takeArgs(key string, s *swap) (args []any) {
 	req := s.coming.req
 	word, limit := kind.Of(req), req.Limit
 	if limit == 0 || limit > maxEntries {
@@ -91,7 +91,7 @@ func takeArgs(key string, s *swap) (args []any) {
 	entry := entryText(roster.Entry{Word: word, Owner: req.Owner, Meta: req.Meta, Granted: true})
 	ttl := ceilMicros(req.TTL)
 	args = append(s.owners(), entry, ttl, ttl, []byte(key), string(word), len(s.leaving), limit,
-		maxRoster/2, req.Owner)
+		d.maxRoster/2, req.Owner)
 	return append(args, s.owners()...)
 }
 
@@ -101,18 +101,33 @@ func takeArgs(key string, s *swap) (args []any) {
 // expected.
 func (d *driver) insist(ctx context.Context, e *edition, was roster.Roster, cs []*change) error {
 	for _, c := range cs {
-		switch {
-		case was.Find(c.leaves) != nil && isPlainWord(c.leaves):
-			return d.dropNow(ctx, e, c)
-		case !c.mayQueue():
-		case was.Find(c.req.Owner) == nil:
-			return d.waitNow(ctx, e, c)
-		case was.Find(c.req.Owner).Granted:
-		case was.Distance(c.req.Owner) == 0:
-			return d.grantNow(ctx, e, c)
-		default:
-			return d.keepNow(ctx, e, c.req)
+		send := d.nextChange(was, c)
+		if send == nil {
+			continue
 		}
+		if err := send(ctx, e, c); !isUnreadable(err) {
+			return err
+		}
+		return nil // the next round of e may be in time
+	}
+	return nil
+}
+
+// nextChange returns the statement that insist makes for c, or nil if there is none.
+func (d *driver) nextChange(
+	was roster.Roster, c *change,
+) func(context.Context, *edition, *change) error {
+	switch {
+	case was.Find(c.leaves) != nil && isPlainWord(c.leaves):
+		return d.dropNow
+	case !c.mayQueue():
+	case was.Find(c.req.Owner) == nil:
+		return d.waitNow
+	case was.Find(c.req.Owner).Granted:
+	case was.Distance(c.req.Owner) == 0:
+		return d.grantNow
+	default:
+		return d.keepNow
 	}
 	return nil
 }
@@ -127,9 +142,9 @@ func (d *driver) waitNow(ctx context.Context, e *edition, c *change) error {
 }
 
 // keepNow prolongs the place of a waiter. The next round of e answers its request.
-func (d *driver) keepNow(ctx context.Context, e *edition, req *backend.Request) error {
+func (d *driver) keepNow(ctx context.Context, e *edition, c *change) error {
 	_, err := exec(ctx, e.q, d.text.rosterKeep,
-		renewArgs(req.Key, req.Owner, 0, roster.Micros(roster.Place(req.TTL)))...)
+		renewArgs(c.req.Key, c.req.Owner, 0, roster.Micros(roster.Place(c.req.TTL)))...)
 	return err
 }
 
@@ -198,7 +213,7 @@ func (d *driver) waitArgs(req *backend.Request) []any {
 	place := roster.Micros(roster.Place(req.TTL))
 	return []any{
 		entry, place, place, []byte(req.Key), string(first), string(second), maxEntries,
-		maxRoster / 2, req.Owner,
+		d.maxRoster / 2, req.Owner,
 	}
 }
 

@@ -433,7 +433,7 @@ func TestUnreadableRosters(t *testing.T) {
 					[]byte(text), []byte(key))
 				for statement, err := range map[string]error{
 					"take": errorOf(exec(t.Context(), d.pools.main, d.text.take(0),
-						takeArgs(key, s)...)),
+						d.takeArgs(key, s)...)),
 					"drop": errorOf(exec(t.Context(), d.pools.main, d.text.drop(1),
 						d.dropArgs(key, leaving)...)),
 					"renew": renewalError(t, d, g),
@@ -714,4 +714,54 @@ func TestWaiterWithAnEntryIsQueued(t *testing.T) {
 		raw.Release(t, d, g)
 		raw.Release(t, d, acquire(t, d, req))
 	})
+}
+
+// TestUnreadableChangeIsRepeated has a server that cannot read a roster in the statement of a slow
+// client, for example because of the connection's character set. The next round reads the roster.
+func TestUnreadableChangeIsRepeated(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]bool{3144: true, errLockWait: false} {
+		d := &driver{text: newStatements("dlock"), maxRoster: maxRoster}
+		e := &edition{q: &brokenQuerier{number: number}, changes: []*change{{req: reader("x")}}}
+		if err := d.insist(t.Context(), e, nil, e.changes); (err == nil) != want {
+			t.Errorf("after error %d: %v", number, err)
+		}
+	}
+}
+
+// TestSmallPackets has a server with a small max_allowed_packet. Rosters that it grants can be
+// renewed and released, and so can many locks with long names.
+func TestSmallPackets(t *testing.T) {
+	t.Parallel()
+	for name, start := range starters {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "--max-allowed-packet=65536")
+			d := openURL(t, s.URL)
+			var gs []*backend.Grant
+			for i := range 60 {
+				req := raw.Request(t, time.Minute)
+				req.Key = fmt.Sprint(strings.Repeat("n", 1000), i)
+				gs = append(gs, acquire(t, d, req))
+			}
+			for {
+				req := permit("full", 1000)
+				req.Meta = strings.Repeat(`"`, 200)
+				g, err := d.Acquire(t.Context(), req)
+				if err != nil {
+					raw.WantIs(t, "Acquire without room", err, backend.ErrUnavailable)
+					break
+				}
+				gs = append(gs, g)
+			}
+			for i, r := range d.RenewAll(t.Context(), gs) {
+				if r.Err != nil {
+					t.Fatalf("renewal %d of %d: %v", i, len(gs), r.Err)
+				}
+			}
+			for _, g := range gs {
+				raw.Release(t, d, g)
+			}
+		})
+	}
 }

@@ -206,7 +206,7 @@ func awaitPassed(ctx context.Context, passed <-chan struct{}) {
 type queue struct {
 	pool         *pool
 	hasFractions bool          // GET_LOCK accepts fractions of a second
-	polls        bool          // the first waiter polls the row: the server cannot wake it safely
+	polls        bool          // the first waiter polls the row: no KILL QUERY wakes it safely
 	lent         bool          // the application also uses the connections
 	free         chan struct{} // has a value for each further connection that may wait
 }
@@ -214,8 +214,9 @@ type queue struct {
 // newQueue returns the queue of a driver. s may be incomplete if the driver is only to be closed.
 func newQueue(p *pools, s *server) *queue {
 	q := &queue{
-		pool: p.waiting, hasFractions: s.isMariaDB(), polls: s.isMariaDB(), lent: !p.owned,
-		free: make(chan struct{}, p.waitConns),
+		pool: p.waiting, hasFractions: s.isMariaDB(), lent: !p.owned,
+		polls: s.isMariaDB() || s.isProxied,
+		free:  make(chan struct{}, p.waitConns),
 	}
 	for range p.waitConns {
 		q.free <- struct{}{}

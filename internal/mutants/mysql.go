@@ -223,7 +223,7 @@ var mysqlMutants = []mutant{
 		guard:   "mysql: a slow waiter keeps its place",
 		file:    "mysqlbackend/swap.go",
 		without: "a client on a slow network loses its place again and again",
-		edits:   []edit{{old: "return d.keepNow(ctx, e, c.req)", new: "return nil"}},
+		edits:   []edit{{old: "return d.keepNow", new: "return nil"}},
 		pkg:     "mysqlbackend", test: "TestSlowWaiterIsServed",
 	},
 	{
@@ -705,7 +705,7 @@ var mysqlMutants = []mutant{
 		guard: "mysql: a roster stays readable", file: "mysqlbackend/roster.go",
 		without: "a roster grows until no holder can renew or release its lock",
 		edits: []edit{{
-			old: "len(after.text) > maxRoster\n", new: "len(after.text) > maxRoster<<4\n",
+			old: "len(after.text) > d.maxRoster\n", new: "len(after.text) > maxRoster<<4\n",
 		}},
 		pkg: "mysqlbackend", test: "TestFullRosterTakesNoMore",
 	},
@@ -1191,5 +1191,41 @@ var mysqlMutants = []mutant{
 			old: "c.end = end", new: "c.end, _ = ctx.Deadline()",
 		}},
 		pkg: "mysqlbackend", test: "TestContextOfACallerStopsNoOther",
+	},
+	{
+		guard: "mysql: a key is the whole name", file: "mysqlbackend/statements/shape.sql",
+		without: "two names share a row, and a Break of one gives the other to a second holder",
+		edits:   []edit{{old: "s.SUB_PART IS NOT NULL", new: "FALSE"}},
+		pkg:     "mysqlbackend", test: "TestTablesWithoutTheirKey",
+	},
+	{
+		guard: "mysql: no KILL QUERY behind a proxy", file: "mysqlbackend/wait.go",
+		without: "a release interrupts a statement of another program",
+		edits:   []edit{{old: "s.isMariaDB() || s.isProxied,", new: "s.isMariaDB(),"}},
+		pkg:     "mysqlbackend", test: "TestNoKillBehindAProxy",
+	},
+	{
+		guard: "mysql: a roster fits into a packet", file: "mysqlbackend/driver.go",
+		without: "the holders of a name can be granted, and not renewed together",
+		edits: []edit{{
+			old: "int(min(maxRoster, s.maxPacket/4))", new: "int(min(maxRoster, s.maxPacket))",
+		}},
+		pkg: "mysqlbackend", test: "TestSmallPackets",
+	},
+	{
+		guard: "mysql: renewals fit into packets", file: "mysqlbackend/renew.go",
+		without: "all locks of a client with long names are lost",
+		edits: []edit{{
+			old: "if hasNumber(err, errPacket) && len(indices) > 1 {", new: "if false {",
+		}},
+		pkg: "mysqlbackend", test: "TestSmallPackets",
+	},
+	{
+		guard: "mysql: an unreadable change is repeated", file: "mysqlbackend/swap.go",
+		without: "under contention a release has an unknown outcome",
+		edits: []edit{{
+			old: "send(ctx, e, c); !isUnreadable(err) {", new: "send(ctx, e, c); true {",
+		}},
+		pkg: "mysqlbackend", test: "TestUnreadableChangeIsRepeated",
 	},
 }

@@ -274,7 +274,7 @@ var sessionMutants = []mutant{
 	{
 		guard: "mysql: a session has no pooler", file: "mysqlbackend/session.go",
 		without: "behind a pooler, a lock belongs to a connection that other clients use",
-		edits:   []edit{{old: "case uint32(number) != l.greeted:", new: "case false:"}},
+		edits:   []edit{{old: "case l.made.isProxied(found.connection):", new: "case false:"}},
 		pkg:     "mysqlbackend", test: "TestSessionBehindAPooler",
 	},
 	{

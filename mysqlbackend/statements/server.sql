@@ -2,7 +2,8 @@
 --
 -- returns  version, the present database, whether it is read-only, autocommit, whether
 --          assignments are simultaneous, whether '' is NULL, whether the server converts
---          the text of parameters, innodb_lock_wait_timeout in seconds
+--          the text of parameters, innodb_lock_wait_timeout in seconds, the number of
+--          this connection, max_allowed_packet in bytes
 
 SELECT
   VERSION(), IFNULL(DATABASE(), ''),
@@ -11,4 +12,5 @@ SELECT
   @@session.sql_mode LIKE '%SIMULTANEOUS_ASSIGNMENT%',
   @@session.sql_mode LIKE '%EMPTY_STRING_IS_NULL%',
   @@session.character_set_client <> @@session.character_set_connection,
-  @@session.innodb_lock_wait_timeout
+  @@session.innodb_lock_wait_timeout,
+  CONNECTION_ID(), @@session.max_allowed_packet

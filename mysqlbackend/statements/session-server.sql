@@ -3,7 +3,6 @@
 -- params   the mark, as in session-lock.sql
 -- returns  1, a pause, whether SYSDATE is the time at which it is evaluated, and not the
 --          statement's time (sysdate-is-now), the silence in seconds after which the server ends
---          the connection, its number
+--          the connection
 
-SELECT IFNULL(GET_LOCK(?, 0), 0), SLEEP(0.001), SYSDATE(6) > NOW(6), @@session.wait_timeout,
-  CONNECTION_ID()
+SELECT IFNULL(GET_LOCK(?, 0), 0), SLEEP(0.001), SYSDATE(6) > NOW(6), @@session.wait_timeout
