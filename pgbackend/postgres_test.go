@@ -67,7 +67,8 @@ func TestDefaultsOfTheServerDoNotMatter(t *testing.T) {
 	t.Parallel()
 	s := testenv.NewPostgres(t, "-c", "synchronous_commit=off",
 		"-c", "default_transaction_isolation=serializable",
-		"-c", "statement_timeout=1", "-c", "transaction_timeout=1min")
+		"-c", "statement_timeout=1", "-c", "transaction_timeout=1min",
+		"-c", "quote_all_identifiers=on")
 	d := opened(t, s.URL)
 	wanted := maps.Clone(settings)
 	wanted["transaction_timeout"] = "0"

@@ -404,7 +404,8 @@ FROM (SELECT to_regclass($1) IS NULL AS missing, current_setting('fsync') = 'on'
 // names unique, whether the table is written to the log of the server, and whether the user may
 // change it. A deferrable index prevents ON CONFLICT even if there is another one.
 const shapeSQL = `SELECT
-	(SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attname)
+	(SELECT string_agg(attname || ' ' || replace(format_type(atttypid, atttypmod), '"', ''), ', '
+			ORDER BY attname) -- quote_all_identifiers quotes the types
 		FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped),
 	(SELECT coalesce(bool_and(indimmediate), false)
 		FROM pg_index JOIN pg_attribute ON attrelid = c.oid AND attnum = indkey[0]

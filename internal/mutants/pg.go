@@ -1220,4 +1220,13 @@ FROM made$ AS m JOIN wanted$ AS a ON a.name = m.name AND a.owner = m.owner`,
 		edits:   []edit{{old: "\t\td.listener.wakeAll(g.Key)\n", new: ""}},
 		pkg:     "pgbackend", test: "TestRepeatedReleaseWakesWaiters",
 	},
+	{
+		guard: "postgres: quoted types are the same types", file: "pgbackend/statements.go",
+		without: "with quote_all_identifiers no driver opens",
+		edits: []edit{{
+			old: `replace(format_type(atttypid, atttypmod), '"', '')`,
+			new: "format_type(atttypid, atttypmod)",
+		}},
+		pkg: "pgbackend", test: "TestDefaultsOfTheServerDoNotMatter",
+	},
 }
