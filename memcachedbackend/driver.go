@@ -38,6 +38,7 @@ var (
 	_ backend.BatchRenewer = (*driver)(nil)
 	_ backend.Inspector    = (*driver)(nil)
 	_ backend.Breaker      = (*driver)(nil)
+	_ backend.Mover        = (*driver)(nil)
 )
 
 // newDriver makes a driver for normalised servers. It does not connect.
@@ -45,7 +46,7 @@ func newDriver(servers []string, opts Options) *driver {
 	d := &driver{list: listID(servers), caps: backend.Capabilities{
 		Modes:   backend.Exclusive,
 		Fencing: backend.FenceVolatile,
-		Inspect: true, Break: true,
+		Inspect: true, Break: true, Move: true,
 		MinTTL: minTTL, MaxTTL: maxTTL,
 		// A connection is closed when its call ends without an answer, so only the network can
 		// still delay the request. A request that arrives even later ends with its TTL.
@@ -60,7 +61,7 @@ func newDriver(servers []string, opts Options) *driver {
 // Acquire implements backend.Driver.
 func (d *driver) Acquire(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
 	if req.Mode != backend.Exclusive {
-		return nil, fmt.Errorf("%w: mode %s", backend.ErrUnsupported, req.Mode)
+		return nil, unsupported(req.Mode)
 	}
 	var g *backend.Grant
 	// Not in control: crowds of acquisitions must not delay renewals and releases.

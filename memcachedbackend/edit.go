@@ -39,6 +39,15 @@ func storeFence(fence uint64, ttl time.Duration) edit {
 	}
 }
 
+// storeTicket returns the edit that makes a record exported, and begins another term.
+func storeTicket(secret string, ttl time.Duration) edit {
+	begin := prolong(ttl)
+	return func(r *record) ([]byte, int32) {
+		r.ticket = secret
+		return begin(r)
+	}
+}
+
 // ownedBy returns a function that reports whether a record belongs to owner.
 func ownedBy(owner string) func(*record) bool {
 	return func(r *record) bool { return r.owner == owner }
@@ -47,7 +56,8 @@ func ownedBy(owner string) func(*record) bool {
 // isGrants returns a function that reports whether a record is the one that g was granted with.
 // Another record of its owner is from an add that was executed late, after the loss of g: g must
 // not live on with it, because its fence may be lower than the fence of a holder in between. since
-// identifies the add, and no edit changes it. A grant without its State has only its owner.
+// identifies the add or the adoption, and no other edit changes it. A grant without its State has
+// only its owner.
 func isGrants(g *backend.Grant) func(*record) bool {
 	since, ok := g.State.(int64)
 	return func(r *record) bool {

@@ -29,6 +29,11 @@ var (
 	errClock = fmt.Errorf("%w: the clock of this machine is wrong", backend.ErrUnavailable)
 )
 
+// unsupported returns the error of a request for another mode than Exclusive.
+func unsupported(mode backend.Mode) error {
+	return fmt.Errorf("%w: mode %s", backend.ErrUnsupported, mode)
+}
+
 // interpretError gives an error of the client library its meaning: it wraps a definite answer in
 // the sentinel of package backend. Any other error leaves the outcome unknown. ctx is the context
 // of the call; an error after the end of ctx is also ctx's error.

@@ -521,12 +521,15 @@ func TestLossesAreReported(t *testing.T) {
 		},
 		"restart": func(*backend.Grant) { s.Restart(t) },
 		"eviction": func(g *backend.Grant) {
-			filler, value := admin(t, s), newRecord(&g.Request, "1", g.Fence, time.Now()).encode()
+			// Only items of its size push the lock out.
+			size := len(newKeys(g.Key).lock)
+			filler := admin(t, s)
+			value := newRecord(&g.Request, d.list, g.Fence, time.Now()).encode()
 			for i := range 200_000 {
 				if i%2000 == 0 && stats(t, s)["evictions"] > 20_000 {
 					return
 				}
-				key := fmt.Sprintf("%s-filler-%d", g.Key, i)
+				key := fmt.Sprintf("%0*d", size, i)
 				if err := filler.Set(&memcache.Item{Key: key, Value: value}); err != nil {
 					t.Fatal(err)
 				}
@@ -858,7 +861,7 @@ func TestForeignValues(t *testing.T) {
 	other := raw.Request(t, long)
 	other.Key = "another name"
 	theirs := string(newRecord(other, "1", 1, time.Now()).encode())
-	for _, value := range []string{"", "x", "dlock2\n\n\n\n\n\n\n", theirs} {
+	for _, value := range []string{"", "x", "dlock3\n\n\n\n\n\n\n\n", theirs} {
 		set(k.lock, value)
 		req := raw.Request(t, long)
 		_, err := d.Acquire(t.Context(), req)
@@ -984,12 +987,13 @@ func TestRecordKeepsItsLength(t *testing.T) {
 	req.Meta = "a meta\nof two lines"
 	foreseen := newRecord(req, "1", 0, time.Now())
 	drawn := newRecord(req, "1", backend.MaxFence-1, time.Now())
+	drawn.ticket = rand.Text()
 	if a, b := len(foreseen.encode()), len(drawn.encode()); a != b {
 		t.Errorf("%d bytes become %d", a, b)
 	}
 	r, ok := decode(drawn.encode())
 	if !ok || r.owner != req.Owner || r.fence != backend.MaxFence-1 ||
-		r.name != req.Key || r.meta != req.Meta ||
+		r.ticket != drawn.ticket || r.name != req.Key || r.meta != req.Meta ||
 		!r.since.Equal(drawn.since.Truncate(time.Microsecond)) ||
 		!r.until.Equal(drawn.until.Truncate(time.Microsecond)) {
 		t.Errorf("%+v became %+v, %v", drawn, r, ok)

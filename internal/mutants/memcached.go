@@ -229,4 +229,48 @@ var memcachedMutants = []mutant{
 		edits:   []edit{{old: "if !isFence(seedNow()) {", new: "if false {"}},
 		pkg:     "memcachedbackend", test: "TestWrongClockSeedsNoCounter",
 	},
+	{
+		guard: "memcached: a ticket needs an Export", file: "memcachedbackend/move.go",
+		without: "everyone who can inspect a lock can take it from its holder",
+		edits:   []edit{{old: " && a.secret != noTicket", new: ""}},
+		pkg:     "memcachedbackend", test: "TestForgedTicketsAreRefused",
+	},
+	{
+		guard: "memcached: a ticket has a secret", file: "memcachedbackend/move.go",
+		without: "everyone who can inspect an exported lock can adopt it",
+		edits: []edit{{
+			old: "r.owner == a.former && r.ticket == a.secret",
+			new: "r.owner == a.former",
+		}},
+		pkg: "memcachedbackend", test: "TestForgedTicketsAreRefused",
+	},
+	{
+		guard: "memcached: a broken lease is not exported", file: "memcachedbackend/move.go",
+		without: "a lease that was broken is adopted, with a lower fence than a holder in between",
+		edits:   []edit{{old: "isGrants(g), storeTicket", new: "ownedBy(g.Owner), storeTicket"}},
+		pkg:     "memcachedbackend", test: "TestLateAddIsNotExported",
+	},
+	{
+		guard: "memcached: an adopter has the holder's servers", file: "memcachedbackend/move.go",
+		without: "a lease is adopted by a client that looks for its name on another server",
+		edits:   []edit{{old: "isTickets && r.list != a.list", new: "false"}},
+		pkg:     "memcachedbackend", test: "TestAdoptWithAnotherList",
+	},
+	{
+		guard: "memcached: an adoption uses up its ticket", file: "memcachedbackend/move.go",
+		without: "the former owner can renew and release the lock, and adopt it again",
+		edits: []edit{{
+			old: "*r = *newRecord(a.req, a.list, r.fence, time.Now())", new: "_ = time.Now()",
+		}},
+		pkg: "memcachedbackend", test: "TestConformance/HandleIsAdoptedOnce",
+	},
+	{
+		guard: "memcached: a repeated adoption is the same", file: "memcachedbackend/move.go",
+		without: "an adoption whose answer was lost cannot be repeated",
+		edits: []edit{{
+			old: "if r.owner == a.req.Owner {\n\t\treturn true",
+			new: "if r.owner == a.req.Owner {\n\t\treturn false",
+		}},
+		pkg: "memcachedbackend", test: "TestConformance/RepeatedAdoptionIsTheSame",
+	},
 }
