@@ -1965,7 +1965,7 @@ var coreMutants = []mutant{
 	{
 		guard: "Do unlocks if its context panics again", file: "do.go",
 		without: "a lock is renewed by a process that has nothing to unlock it with",
-		edits:   []edit{{old: "if !returned {", new: "if false {"}},
+		edits:   []edit{{old: "if !returned {", new: "if !returned && false {"}},
 		pkg:     ".", test: "TestContextThatPanicsLater",
 	},
 	{
