@@ -428,6 +428,9 @@ func (j judge) refusals() {
 // isExcused reports whether a fault or a slow machine explains the error of w.
 func (j judge) isExcused(w want) bool {
 	since := w.to.Add(-2 * j.Settings.TTL)
+	if w.exported != nil {
+		since = min(since, w.exported.first)
+	}
 	if slices.ContainsFunc(j.windows, func(f window) bool {
 		return f.kind != Linger && f.touches(w.worker, since, w.to)
 	}) {

@@ -883,6 +883,31 @@ var kindHistories = []struct {
 		1 granted 0 10
 		3 export 0
 		4 exported 0 - uncertain`, "k"},
+	{"an Export after a Lock that had no answer at first", Moved, `
+		5 ask 1
+		6 granted 1 9
+		10 ask 0
+		20 begin 0 cut
+		20 done 0 cut
+		100 end 0 cut
+		4990 unlock 1
+		4991 unlocked 1
+		5000 granted 0 10
+		5003 export 0
+		5004 exported 0 - unavailable
+		5010 unlock 0
+		5011 unlocked 0`, ""},
+	{"an Export that is refused after a Lock with answers", Moved, `
+		5 ask 1
+		6 granted 1 9
+		10 ask 0
+		4990 unlock 1
+		4991 unlocked 1
+		5000 granted 0 10
+		5003 export 0
+		5004 exported 0 - unavailable
+		5010 unlock 0
+		5011 unlocked 0`, "k"},
 	{"a writer that becomes a reader", Readers, `
 		0 ask 0
 		1 granted 0 10 true

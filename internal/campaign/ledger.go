@@ -67,6 +67,9 @@ type want struct {
 	reason   string // of the refusal
 	limited  bool
 	handle   string // what is adopted; empty: an attempt to lock
+	// exported is the lease whose Export was not executed, or nil. Export is refused for some
+	// seconds after a grant if an attempt before the grant had no answer.
+	exported *grant
 }
 
 // window is the time of one fault.
@@ -286,10 +289,14 @@ func (l *ledger) move(e Event) {
 // fail records an error that only a fault explains.
 func (l *ledger) fail(e Event, g *grant) {
 	if e.Error == "unavailable" || e.Error == "uncertain" {
-		l.requests = append(l.requests, want{
+		w := want{
 			attempt: g.attempt, names: []string{g.name}, from: g.ended, to: e.At,
 			outcome: Refused, reason: e.Error,
-		})
+		}
+		if e.Op == Exported && e.Error == "unavailable" {
+			w.exported = g
+		}
+		l.requests = append(l.requests, w)
 	}
 }
 
