@@ -401,9 +401,16 @@ func (j judge) losses() {
 func (j judge) explained(g *grant) bool {
 	since := g.ended.Add(-2 * j.Settings.TTL)
 	return slices.ContainsFunc(j.windows, func(w window) bool {
-		mayCost := !w.kind.costsNoLease() || !j.isStrong(w.kind)
+		mayCost := !w.kind.costsNoLease() || !j.isStrong(w.kind) || j.isOverlong(w)
 		return mayCost && w.touches(g.worker, since, g.ended)
 	})
+}
+
+// isOverlong reports whether a short stop lasted for longer than planned, because the machine was
+// slow: by more than an eighth of the TTL.
+func (j judge) isOverlong(w window) bool {
+	limit := w.kind.length(j.Settings.TTL) + j.Settings.TTL/8
+	return (w.kind == StopShort || w.kind == PauseShort) && w.to.Sub(w.from) > limit
 }
 
 // isStrong reports whether all rules hold under k. A fault without a class is in no schedule.

@@ -427,6 +427,20 @@ var histories = []struct {
 		1 granted 0 10
 		700 answer -1 400
 		900 lost 0`, ""},
+	{"a lease that a short pause costs", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin -1 pause-short
+		110 done -1 pause-short
+		620 end -1 pause-short
+		900 lost 0`, "k"},
+	{"a lease that a short pause costs, which a slow machine prolongs", X, `
+		0 ask 0
+		1 granted 0 10
+		100 begin -1 pause-short
+		110 done -1 pause-short
+		900 lost 0
+		1200 end -1 pause-short`, ""},
 	{"an attempt that is refused without a fault", X, `
 		0 ask 0
 		100 refused 0 unavailable

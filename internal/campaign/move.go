@@ -78,8 +78,12 @@ func (l *loop) adopt(ctx context.Context, h handoff) {
 	l.hold(ctx, h.Round, Moved.lock(), got)
 }
 
-// downgrade makes the writer of h a reader.
+// downgrade makes the writer of h a reader. A lease that has ended already, as after a stop, cannot
+// become a reader's, and the judge must not expect that it might.
 func (l *loop) downgrade(ctx context.Context, h *holding) {
+	if h.err() != nil {
+		return
+	}
 	l.noteAll(h, Event{Op: Downgrade})
 	err := h.downgrade(ctx)
 	l.noteAll(h, Event{Op: Downgraded, Error: classify(err)})
