@@ -169,40 +169,82 @@ func freesAll(m *dlock.MultiLease, err error) {
 	}
 }
 
-// TestGrantOfAnotherLock has a driver that answers with the grant of another lock or another owner.
-// Lock refuses it, and releases what its own request may have left, not the other grant.
+// TestGrantOfAnotherLock has a driver that answers with the grant of another lock or another owner,
+// to an Acquire or in a Wait. Lock refuses it, and releases what its own request may have left. The
+// other grant is neither renewed nor released.
 func TestGrantOfAnotherLock(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(g *backend.Grant){
 		"another lock":  func(g *backend.Grant) { g.Key = "other" },
 		"another owner": func(g *backend.Grant) { g.Owner = strings.Repeat("f", 32) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				d := newScript()
-				d.acquires = []acquireStep{
-					func(ctx context.Context, req *backend.Request) (*backend.Grant, error) {
+		for _, waits := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, waits), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					d := newScript()
+					other := acquireStep(func(
+						ctx context.Context, req *backend.Request,
+					) (*backend.Grant, error) {
 						g, err := d.grant(ctx, req)
 						change(g)
+						g.Term.TTL /= 10 // a waiter would renew it at once
 						return g, err
-					},
-				}
-				_, err := open(t, d).Lock(t.Context(), "x")
-				wantErr(t, err, dlock.ErrConflict)
-				synctest.Wait()
-				own := d.of("acquire")[0]
-				for _, r := range d.of("release") {
-					if r.owner != own.owner {
-						t.Errorf("the owner %s was released, want %s", r.owner, own.owner)
+					})
+					d.acquires = []acquireStep{other}
+					if waits {
+						d.acquires = []acquireStep{busy(backend.Busy{})}
+						d.waits = []waitStep{func(
+							ctx context.Context, req *backend.Request, _ *backend.Busy,
+						) (*backend.Grant, error) {
+							return other(ctx, req)
+						}}
 					}
-				}
-				if len(d.of("release")) == 0 {
-					t.Error("nothing was released")
-				}
+					refusesOther(t, d)
+				})
 			})
-		})
+		}
 	}
+}
+
+// refusesOther checks that the Lock of a driver, whose first grant is another's, fails.
+func refusesOther(t *testing.T, d *script) {
+	t.Helper()
+	_, err := open(t, d).Lock(t.Context(), "x")
+	wantErr(t, err, dlock.ErrConflict)
+	synctest.Wait()
+	own := d.of("acquire")[0]
+	for _, r := range d.of("release") {
+		if r.owner != own.owner {
+			t.Errorf("the owner %s was released, want %s", r.owner, own.owner)
+		}
+	}
+	if len(d.of("release")) == 0 || len(d.of("renew")) > 0 {
+		t.Errorf("the calls are %s", d.story())
+	}
+}
+
+// TestDowngradeToAnotherGrant has a driver that answers a Downgrade with the grant of another
+// owner. The outcome is unknown, and the lease keeps its own grant.
+func TestDowngradeToAnotherGrant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, another := newHooked()
+		d.downgrade = func(ctx context.Context, g *backend.Grant) (*backend.Grant, error) {
+			shared, err := d.movable.Downgrade(ctx, g)
+			other := *shared
+			other.Owner = strings.Repeat("f", 32)
+			return &other, err
+		}
+		lease := takes(t, open(t, d), "x")
+		wantErr(t, lease.Downgrade(t.Context()), dlock.ErrUncertain)
+		frees(t, lease)
+		next, err := open(t, another).TryLock(t.Context(), "x")
+		if err != nil {
+			t.Fatalf("the lock is not free: %v", err)
+		}
+		frees(t, next)
+	})
 }
 
 // TestErrorWithoutASentinel has a driver that returns the error of its connection. The caller can

@@ -200,9 +200,11 @@ func (a *acquisition) accept(l *Lock, grant *backend.Grant, waited bool, ref *Re
 // held.
 func (a *acquisition) checkGrant(now time.Time) error {
 	e := a.engine
+	if err := a.checkOwner(a.grant); err != nil {
+		a.grant = nil
+		return err
+	}
 	switch {
-	case a.grant.Key != a.request.Key || a.grant.Owner != a.request.Owner:
-		return a.refuseOther()
 	case a.grant.Fence >= backend.MaxFence:
 		return fmt.Errorf("%w: the server's fence %d is not below 2^51",
 			backend.ErrConflict, a.grant.Fence)
@@ -218,13 +220,25 @@ func (a *acquisition) checkGrant(now time.Time) error {
 	return nil
 }
 
-// refuseOther drops a grant of another lock or another owner, so that it is not released: what
-// request has left is. e.mu must be held.
-func (a *acquisition) refuseOther() error {
-	err := fmt.Errorf("%w: the driver returned the grant of the owner %q of %q",
-		backend.ErrConflict, a.grant.Owner, a.grant.Key)
-	a.grant, a.attempted = nil, true
-	return err
+// checkOwner returns an error for the grant of another lock or another owner, by a mistake in the
+// driver. It must not be renewed or released; what the request has left is. No waiter takes the
+// owner over.
+func (a *acquisition) checkOwner(grant *backend.Grant) error {
+	if !isOther(grant, &a.request) {
+		return nil
+	}
+	a.attempted, a.uncertain = true, true
+	return fmt.Errorf("%w: %w", backend.ErrConflict, errOther(grant))
+}
+
+// errOther returns the error of a driver that mixed its answers up.
+func errOther(grant *backend.Grant) error {
+	return fmt.Errorf("the driver returned the grant of the owner %q of %q", grant.Owner, grant.Key)
+}
+
+// isOther reports whether a grant is not an answer to a request.
+func isOther(grant *backend.Grant, req *backend.Request) bool {
+	return grant.Key != req.Key || grant.Owner != req.Owner
 }
 
 // currentGrant returns the grant while leases stand on a. A Downgrade changes it.

@@ -184,6 +184,9 @@ func (a *acquisition) contend(ctx context.Context, l *Lock, wait bool, ref *Ref)
 // needed.
 func (a *acquisition) contendOnce(ctx context.Context, l *Lock, wait bool, ref *Ref) error {
 	grant, waited, err := a.requestGrant(ctx, wait)
+	if err == nil {
+		err = a.checkOwner(grant)
+	}
 	if err != nil {
 		return err
 	}

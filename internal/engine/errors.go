@@ -273,8 +273,8 @@ func (e *Engine) RequestError(ctx context.Context, err error) error {
 }
 
 // ReadError returns the caller's error of a request that failed with err and changed nothing that
-// the caller has to undo: an Inspect, a List or an Extend. Every error that is not another
-// sentinel's means that the server did not answer.
+// the caller has to undo: an Inspect, a List or an Extend. An error that wraps no
+// sentinel becomes ErrUnavailable: the server did not answer, or refused the request.
 func (e *Engine) ReadError(ctx context.Context, err error) error {
 	failure := e.Unanswered(ctx, err)
 	isSentinel := func(s error) bool { return errors.Is(failure, s) }

@@ -38,6 +38,9 @@ func (l *Lease) Downgrade(ctx context.Context) (err error) {
 	if err == nil && shared == nil {
 		err = ErrNothing
 	}
+	if err == nil && isOther(shared, &grant.Request) {
+		err = errOther(shared)
+	}
 	return err
 }
 

@@ -22,8 +22,8 @@ const (
 	// closingSenders is senders for Close, which has 5 s for the releases of all locks.
 	closingSenders = 1024
 	// slotAfter is how many answers are missing when a release waits for a slot. slotTime is the
-	// time of a slot: a server that is down gets 1,000 releases a second at most, however many
-	// locks are left on it.
+	// time of a slot: a server that is down gets 1,000 repetitions a second at most, however many
+	// locks are left on it. When it is back, 10,000 locks are freed within 10 s.
 	slotAfter = 3
 	slotTime  = time.Millisecond
 )
@@ -235,7 +235,7 @@ func (a *acquisition) releaseLater(err error) {
 	a.leave(turn{kind: requestTurn})
 	a.on(silenceEvent)
 	a.planned = e.now().Add(backoff(int(a.silences), maxBackoff))
-	if a.silences > slotAfter {
+	if a.silences > slotAfter && e.phase == phaseOpen {
 		a.planned = e.slot(a.planned)
 	}
 	a.schedule()

@@ -1971,7 +1971,7 @@ var coreMutants = []mutant{
 	{
 		guard: "releases spare a server that is down", file: "internal/engine/release.go",
 		without: "a server that is down gets thousands of releases a second from each client",
-		edits:   []edit{{old: "if a.silences > slotAfter {", new: "if false {"}},
+		edits:   []edit{{old: "if a.silences > slotAfter &&", new: "if false &&"}},
 		pkg:     "internal/engine", test: "TestReleasesSpareAServerThatIsDown",
 	},
 	{
@@ -1987,10 +1987,24 @@ var coreMutants = []mutant{
 		guard: "a grant is of its request", file: "internal/engine/acquisition.go",
 		without: "Unlock releases another owner's lock after a mix-up in the driver",
 		edits: []edit{{
-			old: "case a.grant.Key != a.request.Key || a.grant.Owner != a.request.Owner:",
-			new: "case false:",
+			old: "return grant.Key != req.Key || grant.Owner != req.Owner",
+			new: "return false",
 		}},
 		pkg: ".", test: "TestGrantOfAnotherLock",
+	},
+	{
+		guard: "a waiter renews no grant of another owner", file: "internal/engine/contend.go",
+		without: "a mix-up in the driver prolongs another owner's lock",
+		edits:   []edit{{old: "		err = a.checkOwner(grant)\n", new: ""}},
+		pkg:     ".", test: "TestGrantOfAnotherLock",
+	},
+	{
+		guard: "a Downgrade brings no grant of another owner", file: "internal/engine/move.go",
+		without: "a mix-up in the driver makes an Unlock release another owner's lock",
+		edits: []edit{{
+			old: "if err == nil && isOther(shared, &grant.Request) {", new: "if false {",
+		}},
+		pkg: ".", test: "TestDowngradeToAnotherGrant",
 	},
 	{
 		guard: "errors of Extend and Inspect wrap a sentinel", file: "internal/engine/errors.go",
