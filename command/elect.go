@@ -125,5 +125,8 @@ func ending(err error) string {
 	case ok && exit.err == nil:
 		return "the command has failed"
 	}
+	if isSeen(err) {
+		return "the command did not run"
+	}
 	return message(err)
 }

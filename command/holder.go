@@ -25,7 +25,7 @@ const partingWait = time.Second
 
 // parting is how long before the end of a minimum hold dlock unlocks if there is a maximum hold.
 // The library keeps the lock until the end.
-const parting = 100 * time.Millisecond
+const parting = time.Second
 
 // holder holds one lock for one command.
 type holder struct {
@@ -424,7 +424,7 @@ func (h *holder) keep() bool {
 				h.name, message(h.lease.Err()))
 			return true
 		case <-over.C:
-			if lost := h.release(); lost != nil {
+			if lost := h.release(); lost != nil && h.flags.onLost == onLostKill {
 				h.say("%q: %s", h.name, message(lost))
 			}
 			return true

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // outcome is the result of a case.
@@ -203,12 +204,21 @@ func width(screen *os.File) int {
 	return width
 }
 
-// cut returns the beginning of line that is at most n columns wide. Wide characters begin with
-// those of Hangul; characters of no width count as one column.
+// wide has the characters of two columns: of East Asia, and pictures.
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{Lo: 0x1100, Hi: 0x115f, Stride: 1}, {Lo: 0x2e80, Hi: 0xa4cf, Stride: 1},
+		{Lo: 0xac00, Hi: 0xd7a3, Stride: 1}, {Lo: 0xf900, Hi: 0xfaff, Stride: 1},
+		{Lo: 0xfe30, Hi: 0xfe6f, Stride: 1}, {Lo: 0xff00, Hi: 0xff60, Stride: 1},
+	},
+	R32: []unicode.Range32{{Lo: 0x1f300, Hi: 0x3ffff, Stride: 1}},
+}
+
+// cut returns the beginning of line that is at most n columns wide. A character without a width
+// counts as one column.
 func cut(line string, n int) string {
-	const firstWide = '\u1100'
 	for i, r := range line {
-		if n--; r >= firstWide {
+		if n--; unicode.Is(wide, r) {
 			n--
 		}
 		if n < 0 {

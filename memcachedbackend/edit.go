@@ -10,7 +10,7 @@ import (
 )
 
 // maxRewrites is how often rewrite reads a value again that changed before it was written. Only the
-// holder and a Break change a value.
+// holder, an adopter and a Break change a value.
 const maxRewrites = 3
 
 // edit is a change of a record on the server. It returns the new value and its expiry, and may

@@ -8,8 +8,8 @@ import (
 	"github.com/dlock-go/dlock/backend"
 )
 
-// record is the value of a lock. Its length does not change while the lock is held: the value stays
-// in its slab class, where each renewal protects it from eviction.
+// record is the value of a lock. Its length does not change while one owner holds the lock: the
+// value stays in its slab class, where each renewal protects it from eviction.
 type record struct {
 	owner  string
 	list   string    // of servers, which the writer used: see listID

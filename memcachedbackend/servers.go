@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// controlConns is the number of connections to each server for renewals and releases.
+	// controlConns is the number of connections to each server for renewals, releases and moves.
 	// Acquisitions never use them, so that waiters cannot delay a renewal.
 	controlConns = 8
 	// reservedConns is the number of further connections, which only renewals use. Otherwise many

@@ -103,7 +103,7 @@ type conn struct {
 	socket   *socket
 	hot      []string // nil once the server has refused a prepared statement
 	prepared map[string]sqldriver.StmtExecContext
-	isLeft   bool // the server has reported that it is read-only, or see abandon
+	isLeft   bool // the server has reported that it is read-only or closes it, or see abandon
 }
 
 // isProxied reports whether the server knows the connection by another number than the one in its
@@ -124,6 +124,7 @@ func (c *conn) ExecContext(
 ) (_ sqldriver.Result, err error) {
 	defer rescue(&err, c.abandon)
 	result, err := c.exec(ctx, text, args)
+	c.isLeft = c.isLeft || hasNumber(err, errPacket) // the server closes the connection
 	if hasNoName(err) {
 		return nil, errLeaving
 	}
@@ -167,6 +168,7 @@ func (c *conn) QueryContext(
 ) (_ sqldriver.Rows, err error) {
 	defer rescue(&err, c.abandon)
 	made, err := c.libraryConn.QueryContext(ctx, text, args)
+	c.isLeft = c.isLeft || hasNumber(err, errPacket)
 	if err != nil {
 		return nil, err
 	}

@@ -79,8 +79,9 @@
 // cluster. There notify=poll is better. Clients with and without notify=poll can share names: each
 // of them wakes the waiters of the others. Behind a proxy that numbers the connections itself, KILL
 // QUERY could interrupt another program: the driver detects such a proxy when it is opened by URL,
-// sends no KILL, and polls as on MariaDB. For a lent database it cannot detect the proxy: let
-// all clients have notify=poll there.
+// sends no KILL, and polls as on MariaDB. It wakes no clients that connect directly either: they
+// look once a second, unless they have notify=poll. For a lent database it cannot detect the proxy:
+// let all clients have notify=poll there.
 //
 // On MariaDB the first waiter does not sleep in the server: a KILL QUERY of one SLEEP can stop
 // all others, and itself, for two seconds. It polls the row instead, after pauses of 1 ms that
@@ -132,7 +133,7 @@
 // may hold the lock; otherwise it reads the row once a second. On MariaDB it polls, after pauses of
 // 1 ms that grow to 25 ms if its first waiter is the next, and more rarely otherwise, up to every
 // 500 ms. The place of a waiter that has died ends within 10 s. A name has at most 5,000 holders
-// and waiters, with 4 MiB in all.
+// and waiters, with 4 MiB in all, or a quarter of max_allowed_packet if that is less.
 //
 // A mutex pays nothing for this as long as no reader waits for it: its row has no roster. A reader
 // that waits for a writer turns the row of that writer into a roster, so that it keeps its place

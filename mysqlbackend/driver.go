@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,7 @@ type driver struct {
 	changes      *changes
 	turns        *turns
 	maxRoster    int           // bytes
+	maxNames     int           // bytes of the names in a statement; see chunks
 	bell         string        // a random name of the driver, "" if it polls; see turns.go
 	sweeping     atomic.Bool   // a sweep is under way
 	rowWaiters   chan struct{} // has a value for each connection that waits for locked rows
@@ -73,6 +75,7 @@ func newDriver(ctx context.Context, p *pools, opts Options) (*driver, error) {
 	d.keys = newKeys(&s, opts.Table)
 	d.queue = newQueue(p, &s)
 	d.maxRoster = int(min(maxRoster, s.maxPacket/4))
+	d.maxNames = int(min(s.maxPacket/2, math.MaxInt32))
 	d.caps = backend.Capabilities{
 		Modes:   backend.Exclusive,
 		Fencing: backend.FenceDurable,
@@ -278,8 +281,9 @@ func (d *driver) remove(ctx context.Context, text, key string, owner ...any) err
 }
 
 // wakeLater wakes the first waiter, whose connection a statement has returned, in the background.
-// The caller of the release does not wait for it. A driver whose own waiters poll wakes the waiters
-// of other drivers, too, because the lock is kept for them.
+// The caller of the release does not wait for it. A driver with notify=poll wakes the waiters of
+// other drivers, too, because the lock is kept for them. Behind a proxy, and on MariaDB, it does
+// not.
 func (d *driver) wakeLater(out outcome) {
 	if out.id > 0 && !d.queue.polls {
 		d.background.Go(func() {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -60,12 +61,39 @@ func (d *driver) RenewAll(ctx context.Context, gs []*backend.Grant) []backend.Re
 	var wg sync.WaitGroup
 	wg.Go(func() { d.renewRosters(ctx, r, inRosters) })
 	for _, indices := range plain {
-		for batch := range slices.Chunk(indices, renewBatch) {
+		nameOf := func(i int) string { return gs[i].Key }
+		for batch := range chunks(indices, nameOf, renewBatch, d.maxNames) {
 			wg.Go(func() { d.renewBatch(ctx, r, batch) })
 		}
 	}
 	wg.Wait()
 	return r.answers
+}
+
+// nameRoom is the room in a packet that a statement needs for each name besides the name itself. It
+// has the name twice at most, and a byte of it can take two.
+const nameRoom = 256
+
+// chunks splits items into parts of at most n, with room for their names in maxBytes.
+func chunks[T any](
+	items []T, nameOf func(T) string, n, maxBytes int,
+) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for len(items) > 0 {
+			size, used := 0, 0
+			for size < min(n, len(items)) {
+				used += 4*len(nameOf(items[size])) + nameRoom
+				if used > maxBytes && size > 0 {
+					break
+				}
+				size++
+			}
+			if !yield(items[:size:size]) {
+				return
+			}
+			items = items[size:]
+		}
+	}
 }
 
 // renewPauses are the pauses before each attempt to renew the rows that were locked before. Another
@@ -101,8 +129,6 @@ func (d *driver) renewBatch(ctx context.Context, r *renewals, indices []int) {
 //
 // A grant may still hold its row with a term that ends earlier than the new terms. Then the
 // statement has skipped the row as locked, and the row was unlocked afterwards.
-//
-// If the names are too long for one packet of the server, renewFree sends two statements.
 func (d *driver) renewFree(
 	ctx context.Context, r *renewals, indices []int,
 ) (locked, inRosters []int) {
@@ -111,12 +137,6 @@ func (d *driver) renewFree(
 	sent := time.Now()
 	out, err := exec(ctx, d.pools.renewals, withNames(d.text.renewFree, len(indices)),
 		slices.Concat(names, []any{len(names), micros, hasFences}, triples)...)
-	if hasNumber(err, errPacket) && len(indices) > 1 {
-		half := len(indices) / 2
-		locked, inRosters = d.renewFree(ctx, r, indices[:half])
-		others, otherRosters := d.renewFree(ctx, r, indices[half:])
-		return append(locked, others...), append(inRosters, otherRosters...)
-	}
 	var holders map[string]holder // nil: the statement has renewed all of them
 	if err == nil && out.changed != int64(len(indices)) {
 		holders, err = d.holders(ctx, names...)

@@ -264,7 +264,9 @@ func serve(
 		req.Key = waiter.Key
 		return req
 	}
-	holder := acquireSoon(t, busy[0], request())
+	first := request()
+	first.TTL = 10 * time.Minute // nothing renews it
+	holder := acquireSoon(t, busy[0], first)
 	_ = raw.Busy(t, slow, waiter)
 	since, last := placeOf(t, busy[0], waiter), time.Now()
 	for _, d := range busy {

@@ -48,11 +48,15 @@ func (d *driver) sweep(ctx context.Context) (last bool, err error) {
 			return false, err
 		}
 	}
-	if len(w.stale) > 0 {
-		_, err = exec(ctx, d.pools.patient,
-			withNames(d.text.sweep, len(w.stale)), append(w.stale, ceilMicros(keep))...)
+	nameOf := func(name any) string { return string(name.([]byte)) }
+	for stale := range chunks(w.stale, nameOf, sweepBatch, d.maxNames) {
+		_, err := exec(ctx, d.pools.patient,
+			withNames(d.text.sweep, len(stale)), append(stale, ceilMicros(keep))...)
+		if err != nil {
+			return w.end == "", err
+		}
 	}
-	return w.end == "", err
+	return w.end == "", nil
 }
 
 // sweepStart returns the name after which the next sweep begins.
