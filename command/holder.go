@@ -381,6 +381,9 @@ func (h *holder) unlock() error {
 		h.tell("keeping %q until --min-hold is over", h.name)
 		return nil
 	}
+	if h.flags.minHold > 0 {
+		h.tell("--min-hold is over already")
+	}
 	return h.release()
 }
 

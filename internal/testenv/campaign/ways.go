@@ -45,8 +45,7 @@ func (w ways) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	return new(net.Dialer).DialContext(ctx, network, w[addr])
 }
 
-// open opens a driver over a lent client that connects through the proxies. The client is closed
-// with the process: a driver of this package would refuse the handles of other workers.
+// open opens a driver over a lent client that connects through the proxies.
 func (w ways) open(rawURL string) (*dlock.Client, error) {
 	u, err := backend.ParseURL(rawURL)
 	if err != nil {
@@ -57,8 +56,27 @@ func (w ways) open(rawURL string) (*dlock.Client, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return dlock.New(d)
+	return dlock.New(&lent{d.(redisDriver), c})
 }
+
+// redisDriver has the methods of the driver that the core uses.
+type redisDriver interface {
+	backend.Driver
+	backend.Waiter
+	backend.BatchRenewer
+	backend.Inspector
+	backend.Breaker
+	backend.Downgrader
+	backend.Mover
+}
+
+// lent is a driver that also closes the client that was lent to it.
+type lent struct {
+	redisDriver
+	client redis.UniversalClient
+}
+
+func (l *lent) Close() error { return errors.Join(l.redisDriver.Close(), l.client.Close()) }
 
 func (w ways) client(u *backend.URL) (redis.UniversalClient, *redisbackend.Options) {
 	if u.Scheme == "redis+cluster" {
