@@ -231,13 +231,13 @@ var memcachedMutants = []mutant{
 	},
 	{
 		guard: "memcached: a ticket needs an Export", file: "memcachedbackend/move.go",
-		without: "everyone who can inspect a lock can take it from its holder",
+		without: "a client that can inspect a lock can take it from its holder",
 		edits:   []edit{{old: " && a.secret != noTicket", new: ""}},
 		pkg:     "memcachedbackend", test: "TestForgedTicketsAreRefused",
 	},
 	{
 		guard: "memcached: a ticket has a secret", file: "memcachedbackend/move.go",
-		without: "everyone who can inspect an exported lock can adopt it",
+		without: "a client that can inspect an exported lock can adopt it",
 		edits: []edit{{
 			old: "r.owner == a.former && r.ticket == a.secret",
 			new: "r.owner == a.former",
