@@ -1221,6 +1221,12 @@ var mysqlMutants = []mutant{
 		pkg: "mysqlbackend", test: "TestSmallPackets",
 	},
 	{
+		guard: "mysql: sweeps fit into packets", file: "mysqlbackend/sweep.go",
+		without: "rows with long names are never deleted",
+		edits:   []edit{{old: "sweepBatch, d.maxNames)", new: "sweepBatch, 1<<30)"}},
+		pkg:     "mysqlbackend", test: "TestSmallPackets",
+	},
+	{
 		guard: "mysql: an unreadable change is repeated", file: "mysqlbackend/swap.go",
 		without: "under contention a release has an unknown outcome",
 		edits: []edit{{
