@@ -5,6 +5,7 @@ package campaign
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -34,7 +35,10 @@ func startThread(open func(dead *atomic.Bool) (*dlock.Client, error)) *thread {
 	go func() {
 		defer close(t.done)
 		defer theirs.Close()
-		connect := func(context.Context) (*dlock.Client, error) { return open(t.dead) }
+		connect := func(context.Context) (c *dlock.Client, lent io.Closer, err error) {
+			c, err = open(t.dead)
+			return c, nil, err
+		}
 		t.err = Serve(context.Background(), theirs, connect)
 	}()
 	return t

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -30,25 +31,33 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// openBadly opens a client on files that has the fault how.
+func openBadly(ctx context.Context, how, dir string) (*dlock.Client, error) {
+	switch how {
+	case "hang":
+		time.Sleep(time.Hour)
+	case "leak":
+		go func() { select {} }()
+	case "panic":
+		time.AfterFunc(300*time.Millisecond, func() { panic("a worker that panics") })
+	case "close":
+		return failClose(dir, errors.New("a driver that does not close"))
+	case "away":
+		return failClose(dir, backend.ErrUnavailable)
+	}
+	return dlock.Open(ctx, "file:"+dir)
+}
+
 // worked is the main function of a worker.
 func worked(how string) int {
 	how, dir, _ := strings.Cut(how, " ")
 	conn, err := net.FileConn(os.NewFile(WorkerFD, "engine"))
 	if err == nil {
-		err = Serve(context.Background(), conn, func(ctx context.Context) (*dlock.Client, error) {
-			switch how {
-			case "hang":
-				time.Sleep(time.Hour)
-			case "leak":
-				go func() { select {} }()
-			case "panic":
-				time.AfterFunc(300*time.Millisecond, func() { panic("a worker that panics") })
-			case "close":
-				return failClose(dir, errors.New("a driver that does not close"))
-			case "away":
-				return failClose(dir, backend.ErrUnavailable)
-			}
-			return dlock.Open(ctx, "file:"+dir)
+		err = Serve(context.Background(), conn, func(
+			ctx context.Context,
+		) (c *dlock.Client, lent io.Closer, err error) {
+			c, err = openBadly(ctx, how, dir)
+			return c, nil, err
 		})
 	}
 	if err != nil {

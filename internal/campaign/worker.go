@@ -80,6 +80,7 @@ type bye struct {
 type worker struct {
 	hello
 	client   *dlock.Client
+	lent     io.Closer
 	linger   atomic.Int64
 	round    atomic.Pointer[lockOrder]
 	answers  [seats]chan answer
@@ -89,11 +90,13 @@ type worker struct {
 	out *json.Encoder
 }
 
+// An Opener connects a worker to the server. If the connections of the client are lent to it, lent
+// closes them after the client. Otherwise, lent is nil.
+type Opener func(context.Context) (c *dlock.Client, lent io.Closer, err error)
+
 // Serve runs a worker process. It executes the orders that arrive over conn, until the order to
 // finish or until conn ends. open connects to the server.
-func Serve(
-	ctx context.Context, conn io.ReadWriter, open func(context.Context) (*dlock.Client, error),
-) error {
+func Serve(ctx context.Context, conn io.ReadWriter, open Opener) error {
 	orders := json.NewDecoder(conn)
 	var first order
 	if err := orders.Decode(&first); err != nil || first.Hello == nil {
@@ -151,7 +154,7 @@ func (w *worker) obey(ctx context.Context, orders *json.Decoder, finish context.
 
 // work runs the loops until ctx ends and closes the client. It returns the resources that are left
 // then.
-func (w *worker) work(ctx context.Context, open func(context.Context) (*dlock.Client, error)) bye {
+func (w *worker) work(ctx context.Context, open Opener) bye {
 	before := count()
 	endMeter := w.startMeter()
 	err := w.runLoops(ctx, open)
@@ -182,10 +185,8 @@ func (w *worker) startMeter() (end func()) {
 
 // runLoops opens the client, runs the loops until ctx ends, and returns the error of Close. A
 // server that stands still lets Close fail, which is no error. What is left then is found later.
-func (w *worker) runLoops(
-	ctx context.Context, open func(context.Context) (*dlock.Client, error),
-) error {
-	if w.client = w.connect(ctx, open); w.client == nil {
+func (w *worker) runLoops(ctx context.Context, open Opener) error {
+	if !w.connect(ctx, open) {
 		return nil
 	}
 	w.record(Event{Op: Started})
@@ -195,24 +196,26 @@ func (w *worker) runLoops(
 		loops.Go(func() { newLoop(w, loopsPerWorker+i).adoptAll(ctx) })
 	}
 	loops.Wait()
-	if err := w.client.Close(); !errors.Is(err, dlock.ErrUnavailable) {
-		return err
+	err := w.client.Close()
+	if errors.Is(err, dlock.ErrUnavailable) {
+		err = nil
 	}
-	return nil
+	if w.lent != nil {
+		err = errors.Join(err, w.lent.Close())
+	}
+	return err
 }
 
 // connect opens the client. The server may be unavailable, so connect retries until ctx ends.
-func (w *worker) connect(
-	ctx context.Context, open func(context.Context) (*dlock.Client, error),
-) *dlock.Client {
+func (w *worker) connect(ctx context.Context, open Opener) bool {
 	for {
-		client, err := open(ctx)
-		if err == nil {
-			return client
+		var err error
+		if w.client, w.lent, err = open(ctx); err == nil {
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return false
 		case <-time.After(retryPause):
 		}
 	}

@@ -84,7 +84,7 @@ func TestSessionTargets(t *testing.T) {
 		}
 		p := found[0].start(t)
 		for _, url := range []string{p.url, p.through(p.addrs)} {
-			c, err := opener(url)(t.Context())
+			c, _, err := opener(url)(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestSessionTargets(t *testing.T) {
 // TestZooKeeperSessionFollowsTheTTL checks that the session of a worker is one tick longer than the
 // TTL, as for a user without the parameter session. Then the longest TTL of a lock is the TTL.
 func TestZooKeeperSessionFollowsTheTTL(t *testing.T) {
-	c, err := opener(zookeeperPlace(t).url)(t.Context())
+	c, _, err := opener(zookeeperPlace(t).url)(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 
@@ -45,38 +46,23 @@ func (w ways) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 	return new(net.Dialer).DialContext(ctx, network, w[addr])
 }
 
-// open opens a driver over a lent client that connects through the proxies.
-func (w ways) open(rawURL string) (*dlock.Client, error) {
+// open opens a client over a lent Redis client that connects through the proxies.
+func (w ways) open(rawURL string) (*dlock.Client, io.Closer, error) {
 	u, err := backend.ParseURL(rawURL)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	c, opts := w.client(u)
-	d, err := redisbackend.New(c, opts)
+	lent, opts := w.client(u)
+	d, err := redisbackend.New(lent, opts)
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, nil, errors.Join(err, lent.Close())
 	}
-	return dlock.New(&lent{d.(redisDriver), c})
+	c, err := dlock.New(d)
+	if err != nil {
+		return nil, nil, errors.Join(err, d.Close(), lent.Close())
+	}
+	return c, lent, nil
 }
-
-// redisDriver has the methods of the driver that the core uses.
-type redisDriver interface {
-	backend.Driver
-	backend.Waiter
-	backend.BatchRenewer
-	backend.Inspector
-	backend.Breaker
-	backend.Downgrader
-	backend.Mover
-}
-
-// lent is a driver that also closes the client that was lent to it.
-type lent struct {
-	redisDriver
-	client redis.UniversalClient
-}
-
-func (l *lent) Close() error { return errors.Join(l.redisDriver.Close(), l.client.Close()) }
 
 func (w ways) client(u *backend.URL) (redis.UniversalClient, *redisbackend.Options) {
 	if u.Scheme == "redis+cluster" {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -55,11 +56,12 @@ func work(url string) (code int) {
 
 // opener returns the function that opens the client of a worker. The client has the TTL of its
 // locks, which some drivers use for their session.
-func opener(url string) func(context.Context) (*dlock.Client, error) {
-	return func(ctx context.Context) (*dlock.Client, error) {
+func opener(url string) campaign.Opener {
+	return func(ctx context.Context) (c *dlock.Client, lent io.Closer, err error) {
 		if w := parseWays(os.Getenv(waysVariable)); len(w) > 0 {
 			return w.open(url)
 		}
-		return dlock.Open(ctx, url, dlock.WithTTL(ttl))
+		c, err = dlock.Open(ctx, url, dlock.WithTTL(ttl))
+		return c, nil, err
 	}
 }
