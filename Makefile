@@ -24,6 +24,7 @@ bench:
 # Measures the backends and other libraries against servers in containers, and writes
 # docs/benchmarks.md, bench/peers/README.md and their plots:
 # make benchmarks ARGS='-duration 10s -peers-duration 0'
+# or compares this tree with a commit: make benchmarks ARGS='-compare COMMIT -duration 300ms'
 benchmarks: images
 	go run ./internal/testenv/benchmarks $(ARGS)
 

@@ -7,6 +7,9 @@
 // pages it replaces the text between the marks of each table and keeps all other text. The plots
 // are in the folder benchmarks next to the page. No other program should use the machine at the
 // same time.
+//
+// With -compare COMMIT it writes no page. It measures the dlock of that commit and the dlock of
+// this tree in turns, and prints what the change costs.
 package main
 
 import (
@@ -41,25 +44,55 @@ func main() {
 	peersDuration := flag.Duration("peers-duration", 500*time.Millisecond,
 		"the time for each row with other libraries; 0: do not measure them")
 	only := flag.String("only", "",
-		"the only server to measure with other libraries, for example mysql")
+		"the only server to measure with other libraries or with -compare, for example mysql")
+	compared := flag.String("compare", "",
+		"compare this tree with a `commit` in turns, and print a table")
+	rounds := flag.Int("rounds", 10, "with -compare: the number of turns of each of the two")
+	workloads := flag.String("workloads", "W1,W2,W3,W4,W5,W6", "with -compare: the workloads")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	tb := testenv.NewProgram(ctx, "benchmarks")
-	code := tb.Run(func() { generate(tb, *duration, *peersDuration, *only) })
+	code := tb.Run(func() {
+		if *compared != "" {
+			args := []string{"--duration", duration.String(), "--workloads", *workloads}
+			compare(tb, comparison{commit: *compared, rounds: *rounds, only: *only, args: args})
+			return
+		}
+		generate(tb, *duration, *peersDuration, *only)
+	})
 	os.Exit(code)
 }
 
-// generate measures and writes. The servers write to disk as they do by default, except ZooKeeper,
-// which does not wait for the disk.
-func generate(tb *testenv.Program, duration, peersDuration time.Duration, only string) {
-	servers := []*testenv.Server{
-		testenv.NewRedis(tb, "--appendonly", "no"), testenv.NewMemcached(tb),
-		testenv.NewEtcd(tb, "--unsafe-no-fsync=false"),
-		testenv.NewZooKeeper(tb, 2*time.Second),
-		testenv.NewMySQL(tb, "--innodb-flush-method=O_DIRECT", "--max-connections=1500"),
-		testenv.NewPostgres(tb, "-c", "max_connections=1500"),
+// startServers starts a server of each kind, or the only one. The servers write to disk as they do
+// by default, except ZooKeeper, which does not wait for the disk.
+func startServers(tb testenv.TB, only string) (servers []*testenv.Server) {
+	for _, s := range []struct {
+		name  string
+		start func() *testenv.Server
+	}{
+		{"redis", func() *testenv.Server { return testenv.NewRedis(tb, "--appendonly", "no") }},
+		{"memcached", func() *testenv.Server { return testenv.NewMemcached(tb) }},
+		{"etcd", func() *testenv.Server { return testenv.NewEtcd(tb, "--unsafe-no-fsync=false") }},
+		{"zookeeper", func() *testenv.Server { return testenv.NewZooKeeper(tb, 2*time.Second) }},
+		{"mysql", func() *testenv.Server {
+			return testenv.NewMySQL(tb,
+				"--innodb-flush-method=O_DIRECT", "--max-connections=1500")
+		}},
+		{"postgres", func() *testenv.Server {
+			return testenv.NewPostgres(tb, "-c", "max_connections=1500")
+		}},
+	} {
+		if only == "" || only == s.name {
+			servers = append(servers, s.start())
+		}
 	}
+	return servers
+}
+
+// generate measures and writes.
+func generate(tb *testenv.Program, duration, peersDuration time.Duration, only string) {
+	servers := startServers(tb, "")
 	var err error
 	if duration > 0 {
 		err = compareBackends(tb, duration, servers)
@@ -85,11 +118,15 @@ func subjectsOf(s *testenv.Server) []subject {
 	if s.Name != "mysql" && s.Name != "postgres" {
 		return all
 	}
+	return append(all, subject{withParameter(url, "lock=session"), s.Version + ", session"})
+}
+
+func withParameter(url, parameter string) string {
 	separator := "?"
 	if strings.Contains(url, separator) {
 		separator = "&"
 	}
-	return append(all, subject{url + separator + "lock=session", s.Version + ", session"})
+	return url + separator + parameter
 }
 
 func compareBackends(tb *testenv.Program, duration time.Duration, servers []*testenv.Server) error {
@@ -118,17 +155,31 @@ func compareBackends(tb *testenv.Program, duration time.Duration, servers []*tes
 	return write(report, describe(report, command, versions))
 }
 
-// measure builds a program and runs it. It ignores the exit code, which has no more information
-// than the rows.
+// measure builds a program and runs it.
 func measure(
 	tb *testenv.Program, dir, source string, args []string,
 ) (report bench.Report, err error) {
-	program := filepath.Join(tb.TempDir(), "program")
-	build := exec.CommandContext(tb.Context(), "go", "build", "-o", program, source)
-	build.Dir = dir
-	if out, err := build.CombinedOutput(); err != nil {
-		return report, fmt.Errorf("%w\n%s", err, out)
+	program, err := build(tb, dir, source)
+	if err != nil {
+		return report, err
 	}
+	return runProgram(program, args)
+}
+
+// build builds the program of a module in dir, and returns its path.
+func build(tb *testenv.Program, dir, source string) (program string, err error) {
+	program = filepath.Join(tb.TempDir(), "program")
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-o", program, source)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// runProgram runs a program that writes a report. It ignores the exit code, which has no more
+// information than the rows.
+func runProgram(program string, args []string) (report bench.Report, err error) {
 	cmd := exec.Command(program, args...) // a signal reaches it, too
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
