@@ -15,6 +15,7 @@ import (
 	"github.com/dlock-go/dlock/etcdbackend"
 	"github.com/dlock-go/dlock/internal/testenv"
 	"github.com/dlock-go/dlock/internal/testenv/failover"
+	"github.com/dlock-go/dlock/internal/testenv/raw"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -44,12 +45,51 @@ func TestConformanceEnsemble(t *testing.T) {
 
 func TestFailover(t *testing.T) {
 	t.Parallel()
+	e := testenv.Alone(t, testenv.EtcdEnsemble)
 	failover.Suite{
-		Ensemble: testenv.Alone(t, testenv.EtcdEnsemble),
+		Ensemble: e,
 		Query:    "?ttl=10s",
 		TTL:      10 * time.Second,
 		LongTTL:  3 * time.Minute,
 	}.Run(t)
+	t.Run("SilentMemberIsLeftOut", func(t *testing.T) { silentMemberIsLeftOut(t, e) })
+}
+
+// silentMemberIsLeftOut checks that a member that is stopped costs few requests, although its
+// connection stays open. Without the policy each third request meets it.
+func silentMemberIsLeftOut(t *testing.T, e *testenv.Ensemble) {
+	t.Helper()
+	e.Await(t)
+	var addrs []string
+	for _, member := range e.Members {
+		addrs = append(addrs, member.Addr)
+	}
+	d, err := testenv.Open(t.Context(), e.URLOf(addrs...)+"?timeout=5s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const pairs = 9 // a third of their requests is more than the limit
+	lockAll := func() (unanswered int) {
+		for range pairs {
+			g, err := d.Acquire(t.Context(), raw.Request(t, time.Minute))
+			if err == nil {
+				err = d.Release(t.Context(), g)
+			}
+			if err != nil {
+				t.Log(err)
+				unanswered++
+			}
+		}
+		return unanswered
+	}
+	if n := lockAll(); n > 0 {
+		t.Fatalf("%d requests failed before the stop", n)
+	}
+	defer e.Follower(t).Pause(t)()
+	if n := lockAll(); n > 2 {
+		t.Errorf("%d of %d pairs had no answer, because one member of three is stopped", n, pairs)
+	}
 }
 
 func BenchmarkConformance(b *testing.B) {

@@ -50,7 +50,9 @@ const (
 //
 // Only a driver that was opened by URL returns ErrUnavailable at once if the server is unreachable.
 // A client of the caller waits for the server until Options.Timeout, and does not report whether it
-// has sent the request.
+// has sent the request. It goes on to send each third request to a member of three whose process is
+// stopped, until its connection is found dead. A driver that was opened by URL leaves that member
+// out after the first request.
 func New(client *clientv3.Client, opts *Options) (backend.Driver, error) {
 	if client == nil {
 		return nil, errors.New("dlock: etcdbackend.New needs a client")
@@ -168,7 +170,7 @@ func (t *target) config() (clientv3.Config, error) {
 		MaxCallSendMsgSize:   maxSend,
 		MaxCallRecvMsgSize:   maxMessage,
 		Logger:               zap.NewNop(), // the default logger writes to standard error
-		DialOptions: []grpc.DialOption{
+		DialOptions: append(balanced(),
 			grpc.WithChainUnaryInterceptor(failFast),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{
@@ -179,7 +181,7 @@ func (t *target) config() (clientv3.Config, error) {
 				},
 				MinConnectTimeout: t.Timeout, // of one attempt to connect
 			}),
-		},
+		),
 	}
 	var err error
 	if config.TLS, err = t.tls.Config(""); err != nil {

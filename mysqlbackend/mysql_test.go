@@ -544,6 +544,7 @@ func TestFenceGrowsAcrossASweep(t *testing.T) {
 			t.Parallel()
 			s := server(t)
 			d := openURL(t, "mysql://root@"+s.Addr+"/dlock?create=1&table=swept")
+			d.sweeping.Store(true) // prevents sweeps
 			db := database(t, s, "")
 			old := acquire(t, d, raw.Request(t, time.Minute))
 			raw.Release(t, d, old)

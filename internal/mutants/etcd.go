@@ -608,4 +608,49 @@ var etcdMutants = []mutant{
 		}},
 		pkg: "etcdbackend", test: "TestSilentMemberCostsNoRenewal",
 	},
+	{
+		guard: "etcd: a silent member is left out", file: "etcdbackend/balance.go",
+		without: "each third request waits for a member that is stopped, and a Lock can fail",
+		edits: []edit{{
+			old: "turn == maxTurns || !one.isSilent()",
+			new: "turn > 0 || !one.isSilent()",
+		}},
+		pkg: "etcdbackend", test: "TestFailover/SilentMemberIsLeftOut",
+	},
+	{
+		guard: "etcd: the client uses the policy", file: "etcdbackend/balance.go",
+		without: "each third request waits for a member that is stopped, and a Lock can fail",
+		edits: []edit{{
+			old: "\t\tgrpc.WithDisableServiceConfig(),\n",
+			new: "",
+		}},
+		pkg: "etcdbackend", test: "TestFailover/SilentMemberIsLeftOut",
+	},
+	{
+		guard: "etcd: an answer ends the silence of a member", file: "etcdbackend/balance.go",
+		without: "a member that answers is left out",
+		edits: []edit{{
+			old: "\t\tm.silent.Store(0)\n",
+			new: "",
+		}},
+		pkg: "etcdbackend", test: "TestMemberIsSilent",
+	},
+	{
+		guard: "etcd: a cancelled request is no silence", file: "etcdbackend/balance.go",
+		without: "a caller that cancels its requests leaves out members that answer",
+		edits: []edit{{
+			old: "status.Code(info.Err) == codes.DeadlineExceeded:",
+			new: "status.Code(info.Err) != codes.OK:",
+		}},
+		pkg: "etcdbackend", test: "TestMemberIsSilent",
+	},
+	{
+		guard: "etcd: a silent member gets another chance", file: "etcdbackend/balance.go",
+		without: "a member that was stopped once is left out until no member answers",
+		edits: []edit{{
+			old: "since != 0 && time.Now().UnixNano()-since < int64(pingTime+pingTimeout)",
+			new: "since != 0",
+		}},
+		pkg: "etcdbackend", test: "TestMemberIsSilent",
+	},
 }

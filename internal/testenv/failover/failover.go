@@ -4,11 +4,13 @@ package failover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dlock-go/dlock"
+	"github.com/dlock-go/dlock/internal/announce"
 	"github.com/dlock-go/dlock/internal/lag"
 	"github.com/dlock-go/dlock/internal/testenv"
 )
@@ -22,6 +24,8 @@ const (
 	patience = time.Minute
 	// openBound is the time limit of an opening.
 	openBound = 10 * time.Second
+	// tries is the greatest number of observations of a case whose members may elect too slowly.
+	tries = 5
 	// nap is the pause between two checks of a state without a signal.
 	nap = 10 * time.Millisecond
 )
@@ -263,21 +267,65 @@ func (f *fixture) succeeded(leader *testenv.Server) <-chan time.Time {
 }
 
 // leaderFailsWhileWaitedFor checks that a waiter gets the lock within a term of its release,
-// although the leader has failed.
+// although the leader has failed. A waiter gives up if it has no answer for a term. So an
+// observation is void if the members needed more than half of that for an election.
 func (f *fixture) leaderFailsWhileWaitedFor(fails away) {
+	for n := 1; ; n++ {
+		reason := f.releaseWithoutLeader(fails)
+		switch {
+		case reason == "":
+			return
+		case n == tries:
+			f.Fatalf("%d observations are void, the last one because %s", tries, reason)
+		}
+		f.Logf("%s", announce.Void(reason))
+		f.Ensemble.Await(f)
+		lag.Calm(f.ctx)
+	}
+}
+
+// releaseWithoutLeader is one observation of leaderFailsWhileWaitedFor. It returns the reason why
+// it is void, or nothing.
+func (f *fixture) releaseWithoutLeader(fails away) (reason string) {
 	holder, other := f.client(), f.client()
 	lease := f.lock(holder)
 	w := f.wait(other)
-	back := fails(f.Ensemble.Leader(f))
+	leader := f.Ensemble.Leader(f)
+	back := fails(leader)
 	released := time.Now()
+	elected := f.succeeded(leader)
 	f.unlock(lease)
-	next := f.granted(w, f.TTL)
-	f.Logf("the lock was granted %v after the release began", w.at.Sub(released))
-	if next.Fence() <= lease.Fence() {
-		f.Errorf("the fence %d follows %d", next.Fence(), lease.Fence())
+	unlocked := time.Now()
+	select {
+	case <-w.done:
+	case <-time.After(f.TTL + patience):
+		f.Fatalf("the waiter did not get the lock within %v", f.TTL+patience)
 	}
+	led := <-elected
+	seen := fmt.Sprintf("another member led after %v, Unlock returned after %v and Lock after %v",
+		led.Sub(released), unlocked.Sub(released), w.at.Sub(released))
 	back()
-	f.unlock(next)
+	if w.err != nil {
+		left := w.at.Sub(led) - f.lag.Worst(released)
+		if left <= f.TTL/2 && errors.Is(w.err, dlock.ErrUnavailable) {
+			return seen + ": " + w.err.Error()
+		}
+		f.Fatalf("Lock: %v; %s", w.err, seen)
+	}
+	f.Logf("%s", seen)
+	f.inTime("the waiter got the lock", later(unlocked, led).Add(f.TTL), w.at)
+	if w.lease.Fence() <= lease.Fence() {
+		f.Errorf("the fence %d follows %d", w.lease.Fence(), lease.Fence())
+	}
+	f.unlock(w.lease)
+	return ""
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // eachMemberRestarts restarts each member, so that every client must change its member once. It
