@@ -83,6 +83,26 @@ func TestWaiterThatWasStoppedHasTimeForAnAttempt(t *testing.T) {
 	})
 }
 
+// TestLateDriverIsSilent has a driver that returns after the end of its context each time. One late
+// return is a stop of the process, and no silence of the server. Many are a silence.
+func TestLateDriverIsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newScript()
+		late := func(ctx context.Context, _ *backend.Request) (*backend.Grant, error) {
+			end, _ := ctx.Deadline()
+			time.Sleep(time.Until(end) + ttl/10)
+			return nil, ctx.Err()
+		}
+		d.acquires = repeat(100, acquireStep(late))
+		got := <-lockBehind(t.Context(), open(t, d, dlock.WithTTL(ttl)), "x")
+		wantErr(t, got.err, dlock.ErrUnavailable)
+		if took := got.at.Sub(d.begun); took <= ttl || took > 4*ttl {
+			t.Errorf("Lock has returned after %v, with a TTL of %v", took, ttl)
+		}
+	})
+}
+
 // TestUnansweredEntryIsNotTransferred checks a waiter that gives up after an attempt without an
 // answer. The server may have granted it, and a repetition would prolong the grant. So the next
 // waiter has another owner. A later attempt that the server refuses does not undo the one without

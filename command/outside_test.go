@@ -27,6 +27,7 @@ func TestProgramOutsideOfThisModule(t *testing.T) {
 		{"run NAME -- PROGRAM status --json NAME", 0, `"NAME"`},
 		{"run NAME -- PROGRAM ls", 0, "NAME"},
 		{"break --yes NAME", exitUnsupported, ""},
+		{"run --shared NAME -- echo ran", exitUnsupported, ""},
 		{"try NAME -- echo ran", 0, "ran\n"},
 		{"verify --run ^TryLock URL", 0, "TryLock"},
 		{strings.Join(benchTiny("--workloads", "W1,W4", "URL"), " "), 0, "W4"},

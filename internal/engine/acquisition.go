@@ -68,6 +68,7 @@ type asking struct {
 type silence struct {
 	answered time.Time // when the server last answered, or should have
 	failure  error     // of the requests since then; nil: none has failed
+	stops    int       // late returns since then that counted as stops of the process
 }
 
 // newAcquisition makes an acquisition with a new owner at the front of ln. s is the silence of the

@@ -53,6 +53,8 @@ const (
 	// gracePart: a driver that has not returned within a tenth of the limit after the end of its
 	// context is not waited for.
 	gracePart = 10
+	// maxStops is how many stops of the process one silence of the server may contain.
+	maxStops = 3
 
 	// pausePart: the pauses after failures grow to a tenth of the TTL, so that several attempts fit
 	// into the rest of a term.

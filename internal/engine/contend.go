@@ -69,7 +69,8 @@ func (e *Engine) reachFront(
 		t.acq.inheritSilence(w.joined)
 		return t.acq, nil, nil
 	case silentTurn:
-		s := silence{later(t.silence.answered, w.joined), t.silence.failure}
+		s := *t.silence
+		s.answered = later(s.answered, w.joined)
 		if time.Since(s.answered) >= l.TTL {
 			err := silentError(s.failure) // it formats a driver's error, so e.mu is not locked
 			e.mu.Lock()
@@ -511,10 +512,12 @@ func (a *acquisition) attemptLimit(now time.Time) time.Duration {
 func (a *acquisition) isSilent() bool { return time.Since(a.answered) >= a.lock.TTL }
 
 // discountStop lets the silence of the server begin now if the process was stopped meanwhile: what
-// began then, and should have taken d at most, has taken much longer.
+// began then, and should have taken d at most, has taken much longer. A driver that returns late
+// each time looks the same, so only maxStops of them count.
 func (a *acquisition) discountStop(began time.Time, d time.Duration) {
-	if time.Since(began) > d+a.lock.requestLimit()/gracePart {
+	if time.Since(began) > d+a.lock.requestLimit()/gracePart && a.stops < maxStops {
 		a.answered = time.Now()
+		a.stops++
 	}
 }
 

@@ -590,8 +590,8 @@ var coreMutants = []mutant{
 		guard: "the next waiter has the cause", file: "internal/engine/contend.go",
 		without: "a waiter says that a server did not answer that has refused renewals",
 		edits: []edit{{
-			old: "silence{later(t.silence.answered, w.joined), t.silence.failure}",
-			new: "silence{later(t.silence.answered, w.joined), errNoAnswer}",
+			old: "s.answered = later(s.answered, w.joined)\n",
+			new: "s.answered, s.failure = later(s.answered, w.joined), errNoAnswer\n",
 		}},
 		pkg: ".", test: "TestNextWaiterHasTheCauseOfTheSilence",
 	},
@@ -1366,6 +1366,12 @@ var coreMutants = []mutant{
 		pkg: ".", test: "TestWaiterThatWasStoppedDuringARequest",
 	},
 	{
+		guard: "a silence contains few stops of the process", file: "internal/engine/contend.go",
+		without: "Lock never returns if the server is silent and the driver returns late each time",
+		edits:   []edit{{old: " && a.stops < maxStops {", new: " {"}},
+		pkg:     ".", test: "TestLateDriverIsSilent",
+	},
+	{
 		guard: "a stop of the process is no silence", file: "internal/engine/contend.go",
 		without: "after a stop during a Wait there is no time for the next attempt",
 		edits: []edit{{
@@ -1377,8 +1383,11 @@ var coreMutants = []mutant{
 	{
 		guard: "a silence begins with the last answer", file: "internal/engine/contend.go",
 		without: "a waiter with a long TTL gives up after the short TTL of the waiter before it",
-		edits:   []edit{{old: "later(t.silence.answered, w.joined)", new: "w.joined"}},
-		pkg:     ".", test: "TestSilenceBeginsWithTheLastAnswer",
+		edits: []edit{{
+			old: "s.answered = later(s.answered, w.joined)",
+			new: "s.answered = w.joined",
+		}},
+		pkg: ".", test: "TestSilenceBeginsWithTheLastAnswer",
 	},
 	{
 		guard: "an unknown outcome is no ErrUnavailable", file: "internal/engine/errors.go",
