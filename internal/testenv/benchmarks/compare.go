@@ -198,7 +198,10 @@ func (p pairs) add(place string, before, after []bench.Result) {
 
 // loadOf describes the load of a row.
 func loadOf(r *bench.Result) string {
-	words := []string{fmt.Sprint(max(r.Contenders, r.Locks))}
+	words := []string{fmt.Sprint(r.Contenders)}
+	if r.Locks > 1 {
+		words = append(words, fmt.Sprintf("%d locks", r.Locks))
+	}
 	if r.Processes > 1 {
 		words = append(words, fmt.Sprintf("in %d processes", r.Processes))
 	}
