@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -23,7 +24,8 @@ type comparison struct {
 }
 
 // compare builds the dlock of the commit and the dlock of this tree, and lets them measure each
-// server in turns. It prints the table at its end, also after an interrupt.
+// server in turns. A server that one of them does not know is left out. compare prints the table at
+// its end, also after an interrupt.
 func compare(tb *testenv.Program, c comparison) {
 	before, err := buildCommit(tb, c.commit)
 	if err != nil {
@@ -34,20 +36,27 @@ func compare(tb *testenv.Program, c comparison) {
 		tb.Fatalf("this tree: %v", err)
 	}
 	places := placesOf(tb, c.only)
+	if len(places) == 0 {
+		tb.Fatalf("there is no server %q", c.only)
+	}
 	rows := make(pairs)
 	for round := range c.rounds {
-		for _, p := range places {
+		places = slices.DeleteFunc(places, func(p place) bool {
 			if tb.Context().Err() != nil {
-				break
+				return true
 			}
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, c.rounds, p.name)
-			if err := c.turn(rows, p, before, after, round%2 == 1); err != nil {
-				tb.Errorf("%s: %v", p.name, err)
+			err := c.turn(rows, p, before, after, round%2 == 1)
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "%s is left out: %v\n", p.name, err)
 			}
-		}
+			return err != nil
+		})
 	}
 	rows.write(os.Stdout)
 }
+
+var errNothing = errors.New("one of the two has measured nothing")
 
 // turn lets both programs measure one place. The first one has the better caches, so each of them
 // is the first one in every second round.
@@ -63,6 +72,9 @@ func (c comparison) turn(rows pairs, p place, before, after string, isReversed b
 		args := append(slices.Concat([]string{"bench", "--json"}, c.args), p.urls[i])
 		if reports[i], err = runProgram(programs[i], args); err != nil {
 			return err
+		}
+		if len(reports[i].Results) == 0 {
+			return errNothing
 		}
 	}
 	rows.add(p.name, reports[0].Results, reports[1].Results)
