@@ -101,10 +101,9 @@ type place struct {
 // placesOf returns the places without a server and the servers. A table of locks can change its
 // shape, so that each program has its own table.
 func placesOf(tb *testenv.Program, only string) (places []place) {
-	if only == "" {
-		file := "file:" + tb.TempDir()
-		places = []place{{"mem", [2]string{"mem:", "mem:"}}, {"file", [2]string{file, file}}}
-	}
+	file := "file:" + tb.TempDir()
+	places = []place{{"mem", [2]string{"mem:", "mem:"}}, {"file", [2]string{file, file}}}
+	places = slices.DeleteFunc(places, func(p place) bool { return only != "" && only != p.name })
 	for _, s := range startServers(tb, only) {
 		p := place{s.Name, [2]string{s.DirectURL(), s.DirectURL()}}
 		if s.Name == "mysql" || s.Name == "postgres" {

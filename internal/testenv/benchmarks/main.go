@@ -44,7 +44,7 @@ func main() {
 	peersDuration := flag.Duration("peers-duration", 500*time.Millisecond,
 		"the time for each row with other libraries; 0: do not measure them")
 	only := flag.String("only", "",
-		"the only server to measure with other libraries or with -compare, for example mysql")
+		"the only server to measure with other libraries or with -compare: mysql, or mem")
 	compared := flag.String("compare", "",
 		"compare this tree with a `commit` in turns, and print a table")
 	rounds := flag.Int("rounds", 10, "with -compare: the number of turns of each of the two")
